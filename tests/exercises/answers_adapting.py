@@ -65,6 +65,25 @@ def spans_that_other_tokens_end(ids: list[int], cut: list[bool], sentinel: int) 
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        adapting.span_targets,
+        lambda ids, cut, sentinel: (list(ids), adapting.span_targets.reference(ids, cut, sentinel)[1]),
+        "the source still holds what was cut",
+    ),
+    (
+        adapting.balance,
+        lambda p, k: (
+            adapting.balance.reference(p, k) * 0
+            + (
+                torch.bincount(p.topk(k).indices.flatten(), minlength=p.shape[1])
+                / p.shape[0]
+                / k
+                * p.softmax(1).mean(0)
+            ).sum()
+            * p.shape[1]
+        ),
+        "one softmax too many",
+    ),
     (adapting.pair_inputs, one_row_for_equal_sentences, "two equal sentences make two rows"),
     (adapting.span_targets, spans_of_up_to_three, "a long span"),
     (adapting.balance, balance_by_threshold, "each token makes k choices"),

@@ -124,6 +124,11 @@ def gradient_that_moves_on(f: Callable[[Tensor], Tensor], scores: Tensor, epsilo
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        ex.alignment_error_rate,
+        lambda a, s, p: 1 - (len(a.union(s)) + len(a.union(p))) / (len(a) + len(s)),
+        "`|` is the union",
+    ),
     (ex.attend, contexts_where_not_0, "score can be 0, too"),
     (ex.masked_softmax, softmax_where_not_0, "score can be 0, too"),
     (ex.attention_step, step_where_not_0, "score can be 0, too"),

@@ -126,6 +126,16 @@ def parameters_with_pooler(
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        bert_masking.weighted_loss,
+        lambda logits, words, weights: F.cross_entropy((weights[..., None] * logits).mT, words),
+        "the logits are multiplied",
+    ),
+    (
+        bert_masking.weighted_loss,
+        lambda logits, words, weights: F.cross_entropy(logits[weights == 0], words[weights == 0]),
+        "wrong way around",
+    ),
     (bert_masking.hide, hide_in_another_word, "a swapped word may come out as itself"),
     (bert_masking.hide, hide_rounding_up, "the result is 9; expected 10"),
     (bert_masking.best_span, partial(span_of_the_best, 2), "only the two best starts and ends"),

@@ -51,6 +51,18 @@ def vectors_of_the_new_alone(ids: Tensor, past: Tensor, E: Tensor, P: Tensor) ->
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        decoding.beam_step,
+        lambda scores, logp, width: decoding.beam_step.reference(
+            scores * 0, (scores.exp()[:, None] + logp.exp()).log(), width
+        ),
+        "probabilities have been added",
+    ),
+    (
+        decoding.top_p,
+        lambda logits, p: torch.where(logits.softmax(-1) >= 1 - p, logits, -torch.inf),
+        "is compared with 1 − p by itself",
+    ),
     (decoding.beam_step, step_through_probabilities, "stay with logarithms"),
     (decoding.beam_step, step_without_an_order, "case 5 of 5: item 0"),
     (decoding.beam_step, step_of_beams_near_the_best, "case 5 of 5"),

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import Exercise
+from tfbook.lessons.efficient_attention import exercises as ex
 from tfbook.lessons.efficient_attention.exercises import (
     band_scores,
     block_mask,
@@ -80,6 +81,12 @@ def features_below_a_maximum(x: Tensor, directions: Tensor) -> Tensor:
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (ex.merge, lambda one, other: (one[0] + other[0], one[1], one[2]), "maxima are not sums"),
+    (
+        ex.causal_linear,
+        lambda q, k, v: (q @ k.T).triu() @ v / (q @ k.T).triu().sum(1, keepdim=True),
+        "this sums over j ≥ i",
+    ),
     (band_scores, band_without_zeros, "a key that exists may have the score 0"),
     (block_mask, mask_of_equal_blocks, "however long the text is"),
     (block_mask, mask_of_both_ways, "may read it back"),

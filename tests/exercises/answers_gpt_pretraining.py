@@ -126,6 +126,11 @@ def implant_without_return(model: Any, layer: Any, ids: Tensor, place: Any, part
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        gpt_pretraining.count_parameters,
+        lambda *sizes: gpt_pretraining.count_parameters.reference(*sizes) + sizes[0],
+        "the output has no bias",
+    ),
     (gpt_pretraining.attend, attend_where_scores_are_not_0, "mask by position"),
     (gpt_pretraining.implant, implant_that_stays, "changes its argument 'model'"),
     (gpt_pretraining.implant, implant_in_place, "written into the tensor itself"),

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises import Exercise
+from tfbook.lessons.inference import exercises as ex
 from tfbook.lessons.inference.exercises import (
     accept,
     best_k,
@@ -113,6 +114,12 @@ def blocks_of_each(prompts: list[list[int]], size: int) -> int:
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        ex.best_k,
+        lambda alpha, cost, extra: max(range(17), key=lambda k: (1 + k * alpha**k) / (1 + k * cost + k * extra)),
+        "those before the first rejection count, too",
+    ),
+    (ex.accept, lambda p, q, token, u: (p[token] - q[token]).item() > u, "compared with a difference"),
     (token_bytes, bytes_of_a_step, "these are the bytes of a step"),
     (token_bytes, bytes_without_values, "a key and a value"),
     (schedule, schedule_whoever_fits, "overtakes"),

@@ -57,6 +57,11 @@ def waves_from_the_first_position(positions: Tensor, d_model: int) -> Tensor:
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        positions.relative_bias,
+        lambda q, table: positions.relative_bias.reference(q, table.flip(0)) * q.shape[-1] ** 0.5,
+        "two slips: the table is read backwards",
+    ),
     (positions.waves, waves_from_a_table, "index 40000 is out of bounds"),
     (positions.rotary, rotary_from_a_table, "index 40000 is out of bounds"),
     (positions.linear_probe, probe_clamped, "leave it negative"),

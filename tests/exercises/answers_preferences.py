@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import Exercise
+from tfbook.lessons.preferences import exercises as ex
 from tfbook.lessons.preferences.exercises import (
     advantages,
     best_rows,
@@ -53,6 +54,17 @@ def normalized_advantages(rewards: Tensor, values: Tensor, gamma: float, lam: fl
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (ex.pair_loss, lambda chosen, rejected: F.softplus((rejected - chosen).mean()), "the margins are averaged first"),
+    (
+        ex.estimated_kl,
+        lambda policy, reference, answered: (policy - reference)[~answered].sum() / len(policy),
+        "`answered` is the wrong way around",
+    ),
+    (
+        ex.dpo_loss,
+        lambda c, r, C, R, beta: F.softplus(beta * (r.exp() / R.exp() - c.exp() / C.exp())).mean(),
+        "ratios of probabilities",
+    ),
     (best_rows, first_place_of_that_score, "two prompts may have the same best score"),
     (clipped, clipped_ratio_of_probabilities, "underflow to 0 where a token is unlikely"),
     (estimated_kl, kl_of_probabilities, "underflows to 0 where a token is unlikely"),

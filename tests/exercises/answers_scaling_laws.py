@@ -75,6 +75,16 @@ def gradient_of_means_added(weight: Tensor, batches: Batches) -> Tensor:
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        scaling_laws.fit_terms,
+        lambda N, D, loss, alpha, beta: torch.linalg.pinv(torch.stack([N**0, 1 / N, 1 / D], 1)) @ loss,
+        "α and β are not used",
+    ),
+    (
+        scaling_laws.prefix_scores,
+        lambda weights, period: weights.diagonal(1 - period, 1, 2)[:, 2:].mean(1),
+        "the first place of the second reading is left out",
+    ),
     (scaling_laws.fit_terms, terms_cut_at_0, "cut nothing off at 0"),
     (scaling_laws.accumulated_gradient, gradient_from_probabilities, "its logarithm is −∞"),
     (scaling_laws.accumulated_gradient, gradient_of_means_added, "means are added without a division"),

@@ -283,6 +283,17 @@ def mask_of_integers(lengths: Tensor, size: int) -> Tensor:
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        ex.causal_mask,
+        lambda scores: torch.ones(scores.shape[1:]).tril(scores.shape[2] - scores.shape[1]),
+        "a mask is Boolean",
+    ),
+    (ex.reach, lambda mask, layers: torch.linalg.matrix_power(mask.float(), layers + 1) > 0, "one layer too many"),
+    (
+        ex.attend_per_head,
+        lambda x, heads, attend: attend(x.unflatten(-1, (heads, -1)).transpose(1, 2)).permute(0, 2, 3, 1).flatten(2),
+        "the numbers are right, but in other places",
+    ),
     (ex.causal_mask, triangle_of_the_scores, "a score can be 0, too"),
     (ex.cross_attention, cross_where_not_0, "score can be 0, too"),
     (ex.attention_weights, weights_by_columns, "the softmax runs over the queries"),

@@ -198,6 +198,18 @@ def forward_to_probabilities(network: Any, letters: Tensor) -> Tensor:
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        ex.train,
+        lambda model, batches, lr: [
+            torch.tensor(loss).requires_grad_() for loss in ex.train.reference(model, batches, lr)
+        ],
+        "append `loss.item()`",
+    ),
+    (
+        ex.forward,
+        lambda network, x: torch.relu(network.out(network.hidden(network.embed(x).flatten(1)))),
+        "and apart from that, negative numbers have become 0",
+    ),
     (ex.shares, shares_with_extra_in_the_sum_once, "`extra` once to each sum"),
     (ex.shares, shares_along_the_wrong_axis_with_keepdim, "each column sums to 1"),
     (ex.train, train_without_clearing, "the gradients of all batches pile up"),

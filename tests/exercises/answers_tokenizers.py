@@ -236,6 +236,13 @@ def joined_once_in_each_word(words: list[str], first: str, second: str) -> list[
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        tokenizers.next_merge,
+        lambda text, merges: "".join(tokenizers.next_merge.reference(text, merges)),
+        "a tuple of two strings",
+    ),
+    (tokenizers.learned, lambda words, count: tokenizers.learned.reference(words, count + 1), "one merge too many"),
+    (tokenizers.streamed, lambda tokens: [*tokenizers.streamed.reference([*tokens, b""])], "one string too many"),
     (tokenizers.counted_pairs, ten_most_frequent, "has 10 items"),
     (tokenizers.counted_pairs, pairs_in_lowercase, "has 32 items"),
     (tokenizers.merged, merged_as_bytes, "has 2 items"),

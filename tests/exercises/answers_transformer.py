@@ -53,6 +53,11 @@ def rates_of_the_first_steps(steps: Tensor, d_model: int, warmup: int) -> Tensor
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        transformer.learning_rate,
+        lambda steps, d_model, warmup: torch.minimum((1.0 + steps).rsqrt(), steps / warmup**1.5) / d_model**0.5,
+        "t = step + 1 in both",
+    ),
     (transformer.normalize, normalized_by_mean_of_squares, "subtract the mean before you square"),
     (transformer.learning_rate, rates_from_a_table, "index 100000 is out of bounds"),
     (transformer.training_loss, loss_as_a_sum, "this is the sum over the words"),

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import Exercise
+from tfbook.lessons.vision_beyond import exercises as ex
 from tfbook.lessons.vision_beyond.exercises import (
     match_cost,
     mix_places,
@@ -89,6 +90,12 @@ def pairs_of_everything(rows: int, columns: int, window: int) -> int:
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (ex.shift_mask, lambda *sizes: -100.0 * ~ex.shift_mask.reference(*sizes), "return the Boolean mask itself"),
+    (
+        ex.mix_places,
+        lambda x, W1, b1, W2, b2: F.gelu(F.linear(F.linear(x.mT, W1, b1), W2, b2)).mT,
+        "it belongs between them",
+    ),
     (partition, windows_unrolled, "nothing is shifted"),
     (partition, windows_forward, "rolled forward"),
     (partition, windows_by_view, "without the permutation"),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.course.exercises import Exercise
+from tfbook.lessons.vit_patches import exercises as ex
 from tfbook.lessons.vit_patches.exercises import (
     classify,
     count_weights,
@@ -56,6 +57,18 @@ def table_of_columns_and_rows(table: Tensor, old: tuple[int, int], new: tuple[in
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
+    (
+        ex.mean_vit,
+        lambda images, embed, positions, blocks, norm, head: ex.mean_vit.reference(
+            images, embed, positions, blocks, lambda x: norm(x)[:, 1:], head
+        ),
+        "as if it were a class token",
+    ),
+    (
+        ex.count_weights,
+        lambda h, w, p, tokens, heads, layers: heads * layers * (h // p * (w // p)) ** 2 + tokens,
+        "add them before squaring",
+    ),
     (interpolate_positions, table_of_as_many_places, "are two grids"),
     (mean_vit, mean_vit_with_two_norms, "the norm is applied twice"),
     (cut, cut_into_a_grid, "the grid still has two axes"),

@@ -73,6 +73,14 @@ SLIPS: list[tuple[Exercise, Callable[..., Any], str]] = [
     (attend, lambda q, k, v, m: attend.reference(q, k, v, m).flip(2), "in reverse order along axis 2"),
     (
         attend,
+        lambda q, k, v, m: attend.reference(q, k, v, m).transpose(1, 2).reshape(*q.shape[:3], 3),
+        "the numbers are right, but in other places",
+    ),
+    (attend, lambda q, k, v, m: attend.reference(q, k, v, m).sum(dim=1), "have been added up"),
+    (attend, lambda q, k, v, m: attend.reference(q, k, v, m).mean(dim=(1, 2)), "this is the mean of the numbers"),
+    (attend, lambda q, k, v, m: torch.zeros_like(attend.reference(q, k, v, m)), "it is 0 everywhere"),
+    (
+        attend,
         lambda q, k, v, m: _weights(q, k, ~m, 1.0) @ v,
         "a square root is missing (of q)",  # two slips at once
     ),
@@ -94,6 +102,35 @@ def test_two_slips_at_once_are_both_told() -> None:
     message = attend.judge(lambda q, k, v, m: _weights(q, k, ~m, 1.0) @ v).message
     assert "the other way round" in message
     assert "; and " in message
+
+
+def _cubes() -> list[tuple[Tensor]]:
+    return [(randn(2, 3, seed=seed) + 3,) for seed in (1, 2, 3)]
+
+
+@exercise(cases=_cubes, hints=["None."])
+def cubed(x: Tensor) -> Tensor:
+    return math.prod([x] * 3, start=torch.tensor(1.0))
+
+
+cubed.mistakes({"this is the fourth power": lambda x: x * x * x * x})
+
+
+def test_a_mistake_and_something_else_are_both_told() -> None:
+    message = cubed.judge(lambda x: x.pow(4) * x.shape[1]).message
+    assert "two slips: this is the fourth power; and apart from that, it is (x.shape[1]) times" in message
+
+
+def test_a_mistake_is_named_that_explains_most_cases() -> None:
+    last = cubed.cases()[-1][0]
+    message = cubed.judge(lambda x: x.cos() if torch.equal(x, last) else x.pow(4)).message
+    assert "this is the fourth power (this explains 2 of 3 cases)" in message
+
+
+def test_a_mistake_that_explains_one_case_alone_is_not_named() -> None:
+    first = cubed.cases()[0][0]
+    message = cubed.judge(lambda x: x.pow(4) if torch.equal(x, first) else x.cos()).message
+    assert "fourth power" not in message
 
 
 def test_words_are_looked_for_in_time_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,8 @@ def _counts_as(result: Any, kind: type) -> bool:
 
 
 def _number_difference(expected: float, result: Any) -> str:
+    if isinstance(result, torch.Tensor) and result.requires_grad:
+        return "the result is a tensor that keeps the record of its computation; expected a plain number"
     if isinstance(result, torch.Tensor) and result.numel() == 1:
         result = result.item()
     if isinstance(result, bool) or not isinstance(result, Real):

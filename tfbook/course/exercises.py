@@ -21,7 +21,7 @@ from tfbook.course.comparing import difference, same, shortened, shown_apart
 from tfbook.course.errors import error_line
 from tfbook.course.gradients import Slope, gradient_difference, is_real, slopes
 from tfbook.course.lessons import slug_of
-from tfbook.course.relations import relation, sizes_of, tensors_of
+from tfbook.course.relations import Pairs, Sizes, exact_relation, relation, sizes_of, tensors_of
 from tfbook.course.slips import variants
 from tfbook.course.solved import answers, keep, note, note_piece, recalled
 from tfbook.course.trial import TookTooLong, default_settings, functions_as_they_are, time_limit
@@ -191,21 +191,44 @@ class Exercise:
         """What is wrong with results, apart from the numbers; empty where nothing is found in time."""
         try:
             with time_limit(2 * SEARCH):
-                return self._relation(results, known) or self._slip(results, differing, known)
+                return (
+                    self._related(relation, results, known.results)
+                    or self._slip(results, differing, known)
+                    or self._mistake_and_slip(results)
+                    or self._nearest_mistake(results, known.results)
+                )
         except (TookTooLong, Exception):  # such as the comparison with an object that refuses to be compared
             return ""
 
-    def _relation(self, results: list[Any], known: _Known) -> str:
-        """How the results are related to the expected ones, in words."""
+    def _related(self, how: Callable[[Pairs, Sizes], str], results: list[Any], known: list[Any]) -> str:
+        """How the results are related to known ones, in words."""
         pairs, sizes = [], []
-        for case, expected, found in zip(self.cases(), known.results, results, strict=True):
+        for case, expected, found in zip(self.cases(), known, results, strict=True):
             of_expected, of_found = tensors_of(expected), tensors_of(found)
             if of_expected is None or of_found is None or len(of_expected) != len(of_found):
                 return ""
             differing = [pair for pair in zip(of_expected, of_found, strict=True) if difference(*pair)]
             pairs += differing
             sizes += [sizes_of(self.names, case)] * len(differing)
-        return relation(pairs, sizes) if pairs else ""
+        return how(pairs, sizes) if pairs else ""
+
+    def _mistake_and_slip(self, results: list[Any]) -> str:
+        """The typical mistake to whose results these are related, such as by a factor."""
+        for text, wrong in self.wrong_answers.items():
+            of_mistake = self._results_of(wrong)
+            if len(of_mistake) == len(results) and (words := self._related(exact_relation, results, of_mistake)):
+                return f"two slips: {text}; and apart from that, {words}"
+        return ""
+
+    def _nearest_mistake(self, results: list[Any], known: list[Any]) -> str:
+        """The typical mistake that explains half of the wrong results or more, and two or more."""
+        wrong = sum(bool(difference(*pair)) for pair in zip(known, results, strict=True))
+        explained = {
+            text: sum(map(_wrong_alike, known, results, self._results_of(mistake)))  # it may raise before the last
+            for text, mistake in self.wrong_answers.items()
+        }
+        text, count = max(explained.items(), key=lambda item: item[1], default=("", 0))
+        return f"{text} (this explains {count} of {wrong} cases)" if count >= max(2, wrong / 2) else ""
 
     def _slip(self, results: list[Any], differing: int, known: _Known) -> str:
         """The slip, or two at once, with which the solution gives these results, if it can be found in time."""
@@ -310,6 +333,16 @@ def _snapshot(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     return id(value) if callable(value) else copy.deepcopy(value)
+
+
+def _wrong_alike(known: Any, result: Any, mistaken: Any) -> bool:
+    """Whether a result is wrong as that of a mistake is; of several results the first wrong one decides."""
+    if isinstance(known, tuple) and isinstance(mistaken, tuple) and len(known) == len(result) == len(mistaken):
+        items = zip(known, result, mistaken, strict=True)
+        known, result, mistaken = next((each for each in items if difference(*each[:2])), (known, result, mistaken))
+    if isinstance(known, bool):  # all that is wrong is alike
+        return False
+    return bool(difference(known, result)) and not difference(mistaken, result)
 
 
 def _gives(function: Answer, case: tuple[Any, ...], result: Any) -> bool:

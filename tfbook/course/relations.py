@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import permutations
+from itertools import combinations, permutations
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 
 Pairs = Sequence[tuple[Tensor, Tensor]]  # expected and found, of all cases
 Sizes = Sequence[Mapping[str, float]]  # of each pair's case: what a size is called → the size
+
+MANY = 5  # different numbers: that so many are the same in another order is no accident
 
 
 def relation(pairs: Pairs, sizes: Sizes) -> str:
@@ -22,8 +24,17 @@ def relation(pairs: Pairs, sizes: Sizes) -> str:
     """
     if any(expected.shape != found.shape for expected, found in pairs):
         return next((text for holds, text in SHAPES if _in_all(pairs, holds)), "")
+    if _in_all(pairs, lambda _, found: not found.any()):
+        return "it is 0 everywhere"
+    return exact_relation(pairs, sizes) or _normalized(pairs)
+
+
+def exact_relation(pairs: Pairs, sizes: Sizes) -> str:
+    """The words for a relation by which one result follows from the other, number by number; empty without one."""
+    if any(expected.shape != found.shape for expected, found in pairs):
+        return ""
     named = next((text for change, text in CHANGES if _in_all(pairs, _changed(change))), "")
-    return named or _turned(pairs) or _scaled(pairs, sizes) or _normalized(pairs)
+    return named or _turned(pairs) or _scaled(pairs, sizes) or _in_other_places(pairs)
 
 
 def equal(one: Tensor, other: Tensor) -> bool:
@@ -57,10 +68,29 @@ def _broadcast(expected: Tensor, found: Tensor) -> bool:
     return found.numel() > expected.numel() > 1 and set(found.shape) <= {1, *expected.shape}
 
 
+def _added_up(expected: Tensor, found: Tensor) -> bool:
+    return expected.ndim > found.ndim and any(
+        equal(expected.sum(dim=axes), found) for axes in _axes_without(expected.ndim, found.ndim)
+    )
+
+
+def _averaged(expected: Tensor, found: Tensor) -> bool:
+    return expected.ndim > found.ndim and any(
+        equal(expected.mean(dim=axes), found) for axes in _axes_without(expected.ndim, found.ndim)
+    )
+
+
+def _axes_without(expected: int, found: int) -> Iterator[tuple[int, ...]]:
+    """Each choice of axes that have to go until only as many as found are left."""
+    return combinations(range(expected), expected - found)
+
+
 SHAPES = [
     (_axes_of_one, "the numbers are right, but an axis of length 1 is missing or too many"),
     (_reordered, "the numbers are right, but the axes are in another order"),
     (_flattened, "the numbers are right and in order, but they are cut into other axes"),
+    (_added_up, "the numbers that are expected have been added up"),
+    (_averaged, "this is the mean of the numbers that are expected: return each of them"),
     (
         _broadcast,
         "did two tensors meet along different axes and broadcast? Look for a missing [:, None] or keepdim=True",
@@ -76,7 +106,7 @@ def _changed(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], b
 
 CHANGES: list[tuple[Callable[[Tensor], Tensor], str]] = [
     (lambda x: -x, "the sign is the other way round"),
-    (lambda x: 1 - x, "this is 1 minus the expected result"),
+    (lambda x: 1 - x, "this is 1 minus the expected result (in a mask: True where False belongs, and False for True)"),
     (lambda x: 1 / x, "this is 1 divided by the expected result"),
     (lambda x: x + 1, "it is 1 too large everywhere"),
     (lambda x: x - 1, "it is 1 too small everywhere"),
@@ -91,7 +121,6 @@ CHANGES: list[tuple[Callable[[Tensor], Tensor], str]] = [
     (lambda x: x.sigmoid(), "this is one sigmoid too many"),
     (lambda x: x.clamp(min=0), "negative numbers have become 0"),
     (lambda x: x.abs(), "the signs are lost"),
-    (lambda x: torch.zeros_like(x), "it is 0 everywhere"),
 ]
 
 
@@ -120,6 +149,15 @@ def _shifted(expected: Tensor, found: Tensor, *, axis: int, step: int) -> bool:
     early, late = (expected, found) if step == 1 else (found, expected)
     overlap = early.narrow(axis, 0, count), late.narrow(axis, 1, count)
     return equal(*overlap) and overlap[0].std().item() > 0
+
+
+def _in_other_places(pairs: Pairs) -> str:
+    """Where the same numbers stand elsewhere; there have to be enough different ones for this to be no accident."""
+    if not any(expected.unique().numel() > MANY for expected, _ in pairs):
+        return ""
+    if _in_all(pairs, lambda e, f: equal(e.flatten().sort().values, f.flatten().sort().values)):
+        return "the numbers are right, but in other places: is an axis cut, moved or merged in another order?"
+    return ""
 
 
 def _normalized(pairs: Pairs) -> str:

@@ -59,7 +59,9 @@ def variants(source: str, names: Mapping[str, Any], *, slips: int) -> Iterator[t
         if isinstance(node, ast.arg):
             node.annotation = None
     parameters, seen = [each.arg for each in function.args.args], {ast.unparse(tree)}
-    for chosen in combinations(_slips(tree, parameters), slips):
+    found = _slips(tree, parameters)  # the likeliest first, and so are pairs of them
+    for places in sorted(combinations(range(len(found)), slips), key=sum):
+        chosen = tuple(found[place] for place in places)
         try:
             text = ast.unparse(_with(tree, chosen))
             code = compile(text, f"<a slip in {function.name}>", "exec")

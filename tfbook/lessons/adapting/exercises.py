@@ -59,6 +59,9 @@ def _switched(out: Callable[[float, int, int], float], into: Callable[[float, in
 
 switch.mistakes(
     {
+        "one factor for both, from the mean of the ranks: each adapter has its own, α / r": (
+            _switched(lambda alpha, old, new: 2 * alpha / (old + new), lambda alpha, old, new: 2 * alpha / (old + new))
+        ),
         "the rank of the new adapter is used for both: the old one was merged with a factor of its own": _switched(
             lambda alpha, old, new: alpha / new, lambda alpha, old, new: alpha / new
         ),
@@ -244,6 +247,12 @@ def _edited(change: Callable[[list[int], list[int], int], tuple[list[int], list[
 
 span_targets.mistakes(
     {
+        "the source still holds what was cut: each span gives way to its sentinel": (
+            lambda ids, cut, sentinel: (ids, span_targets.reference(ids, cut, sentinel)[1])
+        ),
+        "`cut` is the wrong way around: True marks what leaves the source": (
+            lambda ids, cut, sentinel: span_targets.reference(ids, [not gone for gone in cut], sentinel)
+        ),
         "the last sentinel is missing: it tells the model where to stop": _edited(lambda s, t, first: (s, t[:-1])),
         "each cut token has a sentinel of its own: one for a whole span": _token_by_token,
         "all spans have the same sentinel: count up, so that they can be told apart": _one_sentinel,
@@ -299,6 +308,9 @@ def _balanced(p: Tensor, k: int, choices: int | None = None) -> tuple[Tensor, Te
 
 balance.mistakes(
     {
+        "p holds probabilities already: this is one softmax too many": (
+            lambda p, k: (parts := _balanced(p, k))[2] * (parts[0] * p.softmax(dim=-1).mean(dim=0)).sum()
+        ),
         "the factor N is missing: with it, a perfect balance gives 1": lambda p, k: (
             balance.reference(p, k) / p.shape[1]
         ),

@@ -112,6 +112,17 @@ def _counted(square: Callable[[int], int], other: Callable[[int, int], int], *, 
 
 count_adapters.mistakes(
     {
+        "nothing of size rank × rank is trained: an adapter is A, with rank rows, and B, with rank columns": (
+            lambda d_model, d_ff, layers, rank, names: (
+                count_adapters.reference(d_model, d_ff, layers, rank, names) + layers * rank**2 * len(names)
+            )
+        ),
+        "the frozen matrices are counted, too: LoRA trains the adapters alone": (
+            lambda d_model, d_ff, layers, rank, names: (
+                count_adapters.reference(d_model, d_ff, layers, rank, names)
+                + layers * sum(d_model * (d_ff if name in ("up", "down") else d_model) for name in names)
+            )
+        ),
         "this is one block: multiply by the number of layers": _counted(
             lambda d: 2 * d, lambda d, d_ff: d + d_ff, per_layer=True
         ),

@@ -201,6 +201,9 @@ def alignment_error_rate(found: Links, sure: Links, possible: Links) -> float:
 
 alignment_error_rate.mistakes(
     {
+        "`|` is the union, all links of either set: those that both sets hold are `found & sure`": (
+            lambda found, sure, possible: 1 - (len(found | sure) + len(found | possible)) / (len(found) + len(sure))
+        ),
         "this is the agreement; the error rate is 1 minus it": lambda *case: 1 - alignment_error_rate.reference(*case),
         "possible links that were not found are no errors: the denominator is |A| + |S|, without P": (
             lambda found, sure, possible: 1 - (len(found & sure) + len(found & possible)) / (len(found) + len(possible))

@@ -260,6 +260,12 @@ def _counted(
 
 count_parameters.mistakes(
     {
+        "the heads share the four matrices of a layer: their number does not matter": (
+            lambda vocab, longest, segments, d_model, heads, d_ff, layers: (
+                count_parameters.reference(vocab, longest, segments, d_model, heads, d_ff, layers)
+                + layers * (heads - 1) * 4 * d_model**2
+            )
+        ),
         "the biases are missing: every linear layer has one, as wide as its output": partial(_counted, bias=0),
         "the layer norms are missing: one after the tables and two a block, a gain and a shift each": (
             partial(_counted, first_norm=0, norms=0)
@@ -345,6 +351,13 @@ def _(logits: Tensor, words: Tensor, weights: Tensor) -> Tensor:
 
 weighted_loss.mistakes(
     {
+        "the weights are the wrong way around: 1 means that a position counts": (
+            lambda logits, words, weights: weighted_loss.reference(logits, words, 1 - weights)
+        ),
+        (
+            "the logits are multiplied by the weights: then a position that should not count has logits of 0, "
+            "and counts"
+        ): (lambda logits, words, weights: losses(logits * weights[..., None], words).mean()),
         "the mask works now, but fillers are in the mean: divide by the sum of the weights": (
             lambda logits, words, weights: (losses(logits, words) * weights).mean()
         ),

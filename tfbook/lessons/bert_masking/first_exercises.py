@@ -334,6 +334,9 @@ def _without_its_sentences(documents: Documents, own: int) -> Documents:
 
 sentence_pair.mistakes(
     {
+        "the sentence always comes from the document after this one: draw from all the others": (
+            partial(_pair, drawn=lambda documents, own: [documents[(own + 1) % len(documents)]])
+        ),
         "a sentence that does not follow may come from the same document here: it is on the same subject, and may even "
         "be the next one; draw from the other documents": partial(_pair, drawn=lambda documents, own: documents),
         "a sentence that does not follow must come from another document, and yours come from this one": (

@@ -98,6 +98,22 @@ def _new_ones_in_front(q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Te
 
 cached_attention.mistakes(
     {
+        (
+            "two slips: the first new token sees only the first key, so shift the triangle; and divide the "
+            "scores by √d_head"
+        ): (
+            lambda q, k, v, keys, values: (
+                _mixed(
+                    q,
+                    (all_keys := torch.cat([keys, k], dim=2)),
+                    (all_values := torch.cat([values, v], dim=2)),
+                    torch.ones(q.shape[2], all_keys.shape[2], dtype=torch.bool).tril(),
+                    0.0,
+                ),
+                all_keys,
+                all_values,
+            )
+        ),
         "the new tokens see each other's future: the causal mask is missing": (_masked_by(lambda new, total: total)),
         "the first new token sees only the first key: shift the triangle right by the number of old tokens": (
             _masked_by(lambda new, total: 0)
@@ -203,6 +219,12 @@ def _kept_by_gather(logits: Tensor, p: float) -> Tensor:
 
 top_p.mistakes(
     {
+        "each token is compared with 1 − p by itself: p is what all those that stay have together": (
+            lambda logits, p: logits.masked_fill(logits.softmax(dim=-1) < 1 - p, -torch.inf)
+        ),
+        "these are probabilities: the tokens that stay keep their logits, and the others get −∞": (
+            lambda logits, p: torch.where(top_p.reference(logits, p) == -torch.inf, 0.0, logits.softmax(dim=-1))
+        ),
         "the token that brings the sum to p goes, too; where the first has more than p, none is left to draw": (
             _kept(lambda each, total, p: total <= p)
         ),
@@ -325,6 +347,9 @@ def _changed_step(change: Callable[[Tensor, Tensor, Tensor, Tensor], Step]) -> C
 
 beam_step.mistakes(
     {
+        "probabilities multiply along a text, so their logarithms add: here probabilities have been added": (
+            lambda scores, logp, width: _best((scores.exp()[:, None] + logp.exp()).log(), width)
+        ),
         "each beam keeps one continuation, its best; the best of all may continue the same beam, while another dies": (
             _best_of_each
         ),

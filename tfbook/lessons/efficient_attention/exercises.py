@@ -117,6 +117,9 @@ def causal_linear(
 
 causal_linear.mistakes(
     {
+        "this sums over j ≥ i, the later keys: a causal model reads those up to i": (
+            lambda q, k, v: causal_linear.reference(q.flip(0), k.flip(0), v.flip(0)).flip(0)
+        ),
         "every query sees all keys, the later ones too: sum up to each position with `cumsum`": (
             lambda q, k, v: q @ (k.mT @ v) / (q @ k.sum(dim=0))[:, None]
         ),

@@ -98,6 +98,12 @@ def _stepped(state: State, Q: Tensor, K: Tensor, V: Tensor, seen: Tensor, kind: 
 
 tile_step.mistakes(
     {
+        "this is the largest score of the tile alone: keep the larger of it and the one so far": (
+            lambda state, Q, K, V, seen: (
+                (Q @ K.mT / math.sqrt(Q.shape[-1])).masked_fill(~seen, -torch.inf).amax(dim=-1, keepdim=True),
+                *tile_step.reference(state, Q, K, V, seen)[1:],
+            )
+        ),
         "nothing shrinks: when the maximum rises, total and mixture are multiplied by c": partial(
             _stepped, kind="none"
         ),
@@ -157,6 +163,12 @@ def _merged(one: State, other: State, first: Callable = torch.exp, second: Calla
 
 merge.mistakes(
     {
+        "the smaller of the two maxima: the state of all keys holds the larger": (
+            lambda one, other: (torch.minimum(one[0], other[0]), *merge.reference(one, other)[1:])
+        ),
+        "maxima are not sums: of two of them, the larger is that of all keys": (
+            lambda one, other: (one[0] + other[0], *merge.reference(one, other)[1:])
+        ),
         "each is relative to its own maximum: both have to be brought to the higher of the two before you add": (
             partial(_merged, first=torch.ones_like, second=torch.ones_like)
         ),

@@ -102,6 +102,9 @@ def _count(*sizes: int, but: Callable[[int, int, int, int, int, int], int]) -> i
 
 
 NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
+    "the output has no bias: its matrix is the embedding, and nothing else is learned there": (
+        lambda vocab, context, d, heads, d_ff, layers: -vocab
+    ),
     "the output's matrix is counted as well: it is the table of words once more, and learned once": (
         lambda vocab, context, d, heads, d_ff, layers: -vocab * d
     ),

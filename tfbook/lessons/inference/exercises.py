@@ -133,6 +133,11 @@ def _scheduled(waiting: Waiting, running: list[int], seats: int, blocks: int, *,
 
 schedule.mistakes(
     {
+        "`seats` are free already: those who run do not take them": (
+            lambda waiting, running, seats, blocks: schedule.reference(
+                waiting, running, max(0, seats - len(running)), blocks
+            )
+        ),
         "more are admitted than there are free seats": partial(_scheduled, kind="no seats"),
         "more are admitted than there are blocks for": partial(_scheduled, kind="no blocks"),
         "each fits alone, but not together: whoever is admitted takes blocks, and fewer are left": partial(
@@ -182,6 +187,9 @@ def pool_heads(W: Float[Tensor, "out d_model"], heads: int, groups: int) -> Floa
 
 pool_heads.mistakes(
     {
+        "the first heads are kept and the others are gone: each new head is a mean of neighbors": (
+            lambda W, heads, groups: W[: len(W) // heads * groups].clone()
+        ),
         "this is the first head of each group; average all of them": (
             lambda W, heads, groups: W.unflatten(0, (groups, heads // groups, -1))[:, 0].flatten(0, 1)
         ),

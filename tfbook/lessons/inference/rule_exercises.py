@@ -36,6 +36,9 @@ def accept(p: Float[Tensor, " vocab"], q: Float[Tensor, " vocab"], token: int, u
 
 accept.mistakes(
     {
+        "u is compared with a difference: the token is accepted with probability p(x) / q(x), where that is below 1": (
+            lambda p, q, token, u: bool(u < p[token] - q[token])
+        ),
         "everything is accepted: then the text is the draft's": lambda p, q, token, u: True,
         "the quotient is upside down: what the large model finds likelier than the draft is always accepted": (
             lambda p, q, token, u: bool(u < q[token] / p[token])
@@ -148,6 +151,15 @@ def _best(alpha: float, cost: float, extra: float, *, first: int = 0, tokens: st
 
 best_k.mistakes(
     {
+        "this is the speedup itself: return the k that brings it": (
+            lambda alpha, cost, extra: max(
+                sum(alpha**i for i in range(k + 1)) / (1 + k * (cost + extra)) for k in range(17)
+            )
+        ),
+        (
+            "a round of k guesses writes 1 + k words only if all are accepted: those before the first rejection "
+            "count, too"
+        ): (lambda alpha, cost, extra: max(range(17), key=lambda k: (1 + k * alpha**k) / (1 + k * (cost + extra)))),
         "sometimes it is best to propose nothing: k = 0 is among the choices": partial(_best, first=1),
         "a pass writes one token more than it accepts: the sum begins with α⁰ = 1": partial(_best, tokens="accepted"),
         "a proposal counts only if all before it were accepted: α + α² + …, not k · α": partial(_best, tokens="linear"),

@@ -131,6 +131,9 @@ def _one_after_the_other(N: Tensor, D: Tensor, loss: Tensor, alpha: float, beta:
 
 fit_terms.mistakes(
     {
+        "α and β are not used: the columns are N^(−α) and D^(−β), not 1 / N and 1 / D": (
+            lambda N, D, loss, alpha, beta: fit_terms.reference(N, D, loss, 1.0, 1.0)
+        ),
         "the powers grow here: N^α and D^β stand below the fraction bar, so the columns are N^(−α) and D^(−β)": (
             lambda N, D, loss, alpha, beta: fit_terms.reference(N, D, loss, -alpha, -beta)
         ),
@@ -303,6 +306,9 @@ def _scores(back: Callable[[int], int], start: Callable[[int], int] = lambda per
 
 prefix_scores.mistakes(
     {
+        "the first place of the second reading is left out: it counts, too": (
+            _scores(lambda period: period - 1, lambda period: period + 1)
+        ),
         (
             "`period` places back stands the same token, not the one after it: copying needs what came next, which is "
             "one place closer"

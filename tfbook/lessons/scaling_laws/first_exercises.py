@@ -48,6 +48,10 @@ def _used(*training: float, each: float = 6, attention: float = 12) -> float:
 
 utilization.mistakes(
     {
+        (
+            "two slips: the output's matrix is missing; and attention goes back as well, 12 operations with the "
+            "way back"
+        ): (lambda vocab, *rest: _used(0, *rest, attention=4)),
         "this is the way forward alone: training goes back as well, which takes twice as much": (
             partial(_used, each=2, attention=4)
         ),

@@ -191,6 +191,9 @@ def causal_mask(scores: Tensor) -> Tensor:
 
 causal_mask.mistakes(
     {
+        "these are the numbers 1.0 and 0.0: a mask is Boolean, True and False": (
+            lambda scores: causal_mask.reference(scores).float()
+        ),
         "right for as many queries as keys; fewer queries are the last positions, and yours sit at the start: "
         "the newest word would see the first one alone": (
             lambda scores: torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
@@ -353,6 +356,9 @@ def _moved_up(mixed: Tensor, W_O: Tensor, removed: list[int]) -> Tensor:
 
 prune_heads.mistakes(
     {
+        "heads are counted from 0, as Python does": (
+            lambda mixed, W_O, removed: prune_heads.reference(mixed, W_O, [head - 1 for head in removed])
+        ),
         "merged without bringing time before head: `reshape` read positions of one head as entries of one vector": (
             _merged_as_it_lies
         ),

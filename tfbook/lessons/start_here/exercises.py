@@ -178,6 +178,9 @@ def _loss_after_the_step(model: nn.Module, batches: Batches, lr: float) -> list[
 
 train.mistakes(
     {
+        "these tensors hold on to the whole computation: append `loss.item()`, a plain number": (
+            lambda *case: [torch.tensor(loss, requires_grad=True) for loss in train.reference(*case)]
+        ),
         "the gradients of all batches pile up: `backward` adds to `.grad`, so call `optimizer.zero_grad()` each time": (
             lambda *case: _trained(*case, order="backward step")
         ),
@@ -272,6 +275,9 @@ def _by_the_mean_gradient(w: Tensor, x: Tensor, y: Tensor, lr: float, steps: int
 
 descend.mistakes(
     {
+        "the gradient is cleared once, and then piles up again: clear it in every step": (
+            lambda w, x, y, lr, steps: descend.start(descend.reference(w, x, y, lr, 1), x, y, lr, steps - 1)
+        ),
         "the loss goes up: you now add the gradient; descending means subtracting it": (
             lambda w, x, y, lr, steps: descend.reference(w, x, y, -lr, steps)
         ),

@@ -95,6 +95,7 @@ def _learned(
 
 learned.mistakes(
     {
+        "one merge too many: stop when there are `count`": (lambda words, count: learned.reference(words, count + 1)),
         "the pairs are counted once and then taken in order; every merge changes the words, so count them again": (
             lambda words, count: [pair for pair, _ in counted_pairs.reference(words)[:count]]
         ),
@@ -199,6 +200,12 @@ def _cut_off_by_length(tokens: list[bytes]) -> list[str]:
 
 streamed.mistakes(
     {
+        "one string too many: what is left at the end belongs to the last token's string": (
+            lambda tokens: [
+                *map((decoder := _Decoder(errors="replace")).decode, tokens),
+                decoder.decode(b"", final=True),
+            ]
+        ),
         (
             "each token is decoded alone, so half a character becomes U+FFFD, and so does its other half: keep the "
             "bytes of an unfinished character until the next token"
@@ -288,6 +295,12 @@ def _joined(pattern: Callable[[str, str], str]) -> Callable[[list[str], str, str
 
 merged_words.mistakes(
     {
+        "the second token of the pair stays behind the new one: both give way to it": (
+            lambda words, first, second: [
+                re.sub(rf"(?<!\S){re.escape(first)} (?={re.escape(second)}(?!\S))", lambda _: f"{first}{second} ", word)
+                for word in words
+            ]
+        ),
         (
             "the end of the pair is guarded, not its beginning: in 'ca b' it joins b to the token 'ca', whose last "
             "letter is a"

@@ -252,6 +252,9 @@ def _most_frequent(text: str, merges: list[Pair], *, key: Callable[[Pair], str])
 
 next_merge.mistakes(
     {
+        "this is the new token: return the pair that it is made of, a tuple of two strings": (
+            lambda text, merges: "".join(next_merge.reference(text, merges))
+        ),
         "this is the first merge of the text: apply the merges so far before you count": (
             lambda text, merges: next_merge.reference(text, [])
         ),

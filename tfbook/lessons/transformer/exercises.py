@@ -230,6 +230,9 @@ def _rates(
 
 learning_rate.mistakes(
     {
+        "the straight line still counts steps from 0: t = step + 1 in both of its places": (
+            lambda steps, d_model, warmup: d_model**-0.5 * torch.minimum((steps + 1) ** -0.5, steps * warmup**-1.5)
+        ),
         "your first step has rate 0 and changes nothing: `steps` counts from 0 and t from 1": partial(_rates, first=0),
         "the larger of the two: it begins at its highest, falls until the warm-up ends, and then rises forever": (
             partial(_rates, of=torch.maximum)
@@ -402,6 +405,9 @@ def _loss(logits: Tensor, words: Tensor, ignore: int = PAD) -> Tensor:
 
 training_loss.mistakes(
     {
+        "`cross_entropy` takes scores and applies the softmax itself: give it the logits": (
+            lambda model, source, target: _loss(model(source, target[:, :-1]).softmax(dim=-1), target[:, 1:])
+        ),
         (
             "inputs and targets are still the same words, only others: the word to predict is the one after the last "
             "word read"

@@ -57,6 +57,9 @@ def _mixed_so(
 
 mix_places.mistakes(
     {
+        "the GELU stands behind both layers: it belongs between them": (
+            lambda x, W1, b1, W2, b2: F.gelu(W2 @ (W1 @ x + b1[:, None]) + b2[:, None])
+        ),
         "the result is still turned: turn it back, to (batch, places, d)": partial(_mixed_so, kind="not back"),
         "the block adds x itself: return what is mixed, without the residual": partial(_mixed_so, kind="residual"),
         "nothing bends between the two matrices, so they are one: GELU belongs between": partial(
@@ -219,6 +222,9 @@ def _near(q: Tensor, k: Tensor, v: Tensor, reach: int, *, kind: str) -> Tensor:
 
 near_attention.mistakes(
     {
+        "the neighborhood is one place too small: `reach` rows and columns away still count": (
+            lambda q, k, v, reach: near_attention.reference(q, k, v, reach - 1)
+        ),
         "the score −1 leaves the weight 1/e: use −∞": partial(_near, kind="tiny"),
         "the image is wrapped around: the left edge is no neighbor of the right one": partial(_near, kind="wrapped"),
         "the edge is repeated: what is beyond it is no neighbor, so it should have no weight": (

@@ -120,6 +120,9 @@ def _masked(
 
 shift_mask.mistakes(
     {
+        "these numbers are for adding to scores: return the Boolean mask itself, True where two places may meet": (
+            lambda *sizes: torch.where(shift_mask.reference(*sizes), 0.0, -100.0)
+        ),
         "everything is allowed: after the roll, the last windows hold pieces from both ends of the grid": (
             lambda *sizes: torch.ones_like(shift_mask.reference(*sizes))
         ),

@@ -151,6 +151,9 @@ def _rolled(
 
 roll.mistakes(
     {
+        "this is the last token's row: the class token is the first": (
+            partial(_rolled, read=lambda reached: reached[:, -1, 1:] / reached[:, -1, 1:].sum(dim=1, keepdim=True))
+        ),
         "the residual sum is missing: a block also hands on what it had, the identity": (
             partial(_rolled, step=lambda mean, eye, keep: mean)
         ),

@@ -103,6 +103,11 @@ def _counted(
 
 count_weights.mistakes(
     {
+        "the extra tokens attend and are attended to as well: add them before squaring": (
+            lambda height, width, p, tokens, heads, layers: (
+                count_weights.reference(height, width, p, 0, heads, layers) + tokens
+            )
+        ),
         "these are the patches alone: class and distillation tokens attend and are attended to as well": (
             partial(_counted, pairs=lambda tokens, patches: patches**2)
         ),
@@ -191,6 +196,11 @@ def _mean_vit(
 
 mean_vit.mistakes(
     {
+        "the first vector is left out, as if it were a class token: here all of them are patches": (
+            lambda images, embed, positions, blocks, norm, head: mean_vit.reference(
+                images, embed, positions, blocks, lambda x: norm(x)[:, 1:], head
+            )
+        ),
         "positions are missing: without them the patches are a set, in which no place has a name": (
             partial(_mean_vit, placed=lambda x, positions: x)
         ),
@@ -252,6 +262,13 @@ def hurts(reader: str, order: str) -> bool:
 
 hurts.mistakes(
     {
+        "without positions a ViT reads a set of patches, also in the test alone": (
+            lambda reader, order: hurts.reference(reader, order) or order == "one, in the test alone"
+        ),
+        (
+            "a ViT with positions has learned what stands where: another order in the test alone, or for each "
+            "image, hurts it"
+        ): (lambda reader, order: reader == "linear classifier" and hurts.reference(reader, order)),
         "no order hurts any model? What was learned of a place is wrong when another patch stands there": (
             lambda reader, order: False
         ),
