@@ -4,6 +4,8 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -63,7 +65,13 @@ def imports(file: Path) -> set[str]:
 
 def distributions(module: str) -> set[str]:
     """Return what pip calls the packages that a module may come from: {"pillow"} for PIL."""
-    return {requirement_name(name) for name in packages_distributions().get(module, [module])}
+    return {requirement_name(name) for name in installed().get(module, [module])}
+
+
+@cache
+def installed() -> Mapping[str, list[str]]:
+    """Return the distributions of every module; reading their lists of files takes a second."""
+    return packages_distributions()
 
 
 def requirement_name(requirement: str) -> str:

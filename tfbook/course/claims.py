@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tfbook import runtime
-
 RELATIONS = {">=": operator.ge, "<=": operator.le}
 SIGNS = {">=": "≥", "<=": "≤"}
 MIME = "application/vnd.tfbook.claim+json"
@@ -52,6 +50,8 @@ class Claim:
     @property
     def verdict(self) -> str:
         """`holds` or `does not hold`; `not enforced` at scale quick, where models are too small to tell."""
+        from tfbook import runtime  # here, so that the tools read claims without loading PyTorch
+
         if runtime.scale() == "quick":
             return "not enforced"
         holds = math.isfinite(self.measured) and RELATIONS[self.relation](self.measured, self.threshold)

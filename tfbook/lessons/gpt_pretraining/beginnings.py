@@ -21,7 +21,7 @@ from tfbook.lessons.gpt_pretraining.ladder import (
     optimizer_of,
     stage,
 )
-from tfbook.lessons.gpt_pretraining.stories import story_rows
+from tfbook.lessons.gpt_pretraining.stories import training_rows
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -65,12 +65,11 @@ def _begun_as(name: str, steps: int, rates: Sequence[float]) -> list[dict[str, A
 
 def _run(name: str, lr: float, seed: int, steps: int) -> tuple[float, float]:
     """Loss on stories held out before and after the training."""
-    corpus = data.load("stories")
     runtime.seed(seed)
-    model = stage("two blocks", len(corpus.vocabulary)).to(runtime.device())
+    model = stage("two blocks", len(data.load("stories").vocabulary)).to(runtime.device())
     BEGINNINGS[name](model)
     before = loss_on_others(model)
-    batches = SortedBatches(story_rows(corpus["train"], corpus.vocabulary), size=BATCH, seed=seed)
+    batches = SortedBatches(training_rows(), size=BATCH, seed=seed)
     fit(model, optimizer_of("Muon", model, lr), lr, batches, steps)
     return before, loss_on_others(model)
 

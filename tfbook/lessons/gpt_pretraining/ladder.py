@@ -20,7 +20,7 @@ from tfbook.course.batches import SortedBatches
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import written
 from tfbook.lessons.gpt_pretraining.attention_exercise import attend
-from tfbook.lessons.gpt_pretraining.stories import judged, story_rows
+from tfbook.lessons.gpt_pretraining.stories import judged, story_rows, training_rows
 from tfbook.pretrain.storyteller import LONGEST
 from tfbook.text.vocabulary import BOS, EOS, PAD
 from tfbook.training.optimizers import Optimizer, adamw, muon
@@ -203,11 +203,10 @@ def trained_on_stories(
     layers: Callable[[int], Sequence[nn.Module]], optimizer: str, lr: float, seed: int, steps: int
 ) -> GPT:
     """A new model with these layers, after the lesson's training from this seed."""
-    corpus = data.load("stories")
-    rows = story_rows(corpus["train"], corpus.vocabulary)
+    vocab, batches = len(data.load("stories").vocabulary), SortedBatches(training_rows(), size=BATCH, seed=seed)
     runtime.seed(seed)
-    model = GPT(len(corpus.vocabulary), WIDTH, *layers(WIDTH)).to(runtime.device())
-    fit(model, optimizer_of(optimizer, model, lr), lr, SortedBatches(rows, size=BATCH, seed=seed), steps)
+    model = GPT(vocab, WIDTH, *layers(WIDTH)).to(runtime.device())
+    fit(model, optimizer_of(optimizer, model, lr), lr, batches, steps)
     return model
 
 

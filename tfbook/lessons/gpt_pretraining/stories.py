@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor
 
+from tfbook import data
 from tfbook.data.stories import Verdict, check_story, summary, words_of
 from tfbook.text.vocabulary import BOS, EOS, Vocabulary
 
@@ -15,6 +17,13 @@ from tfbook.text.vocabulary import BOS, EOS, Vocabulary
 def story_rows(texts: Sequence[str], vocabulary: Vocabulary) -> list[Tensor]:
     """A row of ids per story, `<bos>` first and `<eos>` last."""
     return [torch.tensor([BOS, *vocabulary.encode(words_of(text)), EOS]) for text in texts]
+
+
+@cache
+def training_rows() -> list[Tensor]:
+    """The rows of all stories to train on, made once for all runs."""
+    corpus = data.load("stories")
+    return story_rows(corpus["train"], corpus.vocabulary)
 
 
 def judged(texts: Sequence[Sequence[str]]) -> dict[str, float]:

@@ -46,6 +46,7 @@ from tfbook.lessons.gpt_pretraining.stories import (
     first_mistakes as first_mistakes,
     judged as judged,
     story_rows as story_rows,
+    training_rows,
 )
 from tfbook.lessons.gpt_pretraining.variance import residual as residual
 from tfbook.models import gpt
@@ -111,9 +112,8 @@ def growth(
     runs: Sequence[tuple[str, float, Sequence[int]]] = RUNS, *, steps: int = STEPS, every: int = 20
 ) -> list[dict[str, Any]]:
     """The lesson's run with Muon and with AdamW: loss and right words by kind during training, stories at the end."""
-    corpus = data.load("stories")
-    vocabulary, stories = corpus.vocabulary, [told("valid", number) for number in range(HELD_OUT)]
-    places, rows = _places(stories), story_rows(corpus["train"], vocabulary)
+    vocabulary, stories = data.load("stories").vocabulary, [told("valid", number) for number in range(HELD_OUT)]
+    places, rows = _places(stories), training_rows()
     ids = pad_sequence(story_rows([story.text for story in stories], vocabulary), batch_first=True, padding_value=PAD)
     found = []
     for optimizer, lr, seed in ((name, lr, seed) for name, lr, seeds in runs for seed in seeds):
