@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.course.experiments import experiment
-from tfbook.lessons.self_attention.layer import MultiHead, attention_weights
+from tfbook.lessons.self_attention.layer import MultiHead
 from tfbook.lessons.self_attention.runs import at_best_rate, reader_share, train_on
 from tfbook.lessons.self_attention.scenes import Scenes, many_twins, painted_right
 from tfbook.lessons.self_attention.words import FORM, IT, LEXICON
@@ -37,8 +38,11 @@ class Head(nn.Module):
         super().__init__()
         self.W_Q, self.W_K, self.W_V = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
 
+    def scores(self, x: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch n n"]:
+        return self.W_Q(x) @ self.W_K(x).mT / math.sqrt(WIDTH)
+
     def forward(self, x: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch n d"]:
-        return attention_weights(self.W_Q(x), self.W_K(x)) @ self.W_V(x)
+        return self.scores(x).softmax(dim=-1) @ self.W_V(x)
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
