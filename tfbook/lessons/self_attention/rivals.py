@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.layer import MultiHead
-from tfbook.lessons.self_attention.runs import at_best_rate, reader_share, train_on
+from tfbook.lessons.self_attention.runs import at_best_rate, reader_shares, train_on
 from tfbook.lessons.self_attention.scenes import Scenes, many_twins, painted_right
 from tfbook.lessons.self_attention.words import FORM, IT, LEXICON
 
@@ -124,32 +124,33 @@ class Reader(nn.Module):
 
 
 READERS: dict[str, Callable[[], Reader]] = {
+    "average of all": lambda: Reader([Average()], nn.Linear(WIDTH, len(LEXICON))),
     "network, average, network": lambda: Reader(
         [nn.Sequential(network(WIDTH), Average())], network(len(LEXICON), hidden=128)
     ),
+    "one layer": lambda: Reader([MultiHead(WIDTH, 1)], nn.Linear(WIDTH, len(LEXICON))),
     "one layer of two heads, network": lambda: Reader([MultiHead(WIDTH, 2)], network(len(LEXICON), hidden=128)),
-    "two layers of one head": lambda: Reader(
-        [MultiHead(WIDTH, 1), MultiHead(WIDTH, 1)], nn.Linear(WIDTH, len(LEXICON))
-    ),
+    "two layers": lambda: Reader([MultiHead(WIDTH, 1), MultiHead(WIDTH, 1)], nn.Linear(WIDTH, len(LEXICON))),
 }
 
 
 @experiment
 def readers(
-    lengths: Sequence[int] = (500, 1500), rate: float = 0.003, seeds: Sequence[int] = (0, 1, 2)
+    lengths: Sequence[int] = (500, 1500), rates: Sequence[float] = (0.001, 0.003), seeds: Sequence[int] = (0, 1, 2)
 ) -> list[dict[str, Any]]:
-    """The share of right animals that each of `READERS` names after so many steps."""
+    """The share of right animals that each of `READERS` names after so many steps, at each learning rate."""
     return [
-        {"model": name, "steps": steps, "seed": seed, "right": reader_share(make, steps, rate, seed)}
+        {"model": name, "steps": steps, "rate": rate, "seed": seed, "right": share}
         for name, make in READERS.items()
-        for steps in lengths
+        for rate in rates
         for seed in seeds
+        for steps, share in reader_shares(make, lengths, rate, seed).items()
     ]
 
 
 def by_steps(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:
-    """model → number of steps → the runs."""
+    """model → number of steps → the runs at the learning rate with the best mean."""
     found: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        found.setdefault(row["model"], {}).setdefault(row["steps"], []).append(row["right"])
+    for (model, steps), shares in at_best_rate(rows, "model", "steps").items():
+        found.setdefault(model, {})[steps] = shares
     return found
