@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +24,11 @@ from tfbook.lessons.self_attention.words import (
     points_right,
     pronouns,
 )
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+RIGHT, MOSTLY = 0.95, 0.8  # shares of sentences from which on a run counts as right, and as looking at an animal
 
 
 def without_reason(positions: Sequence[int]) -> Bool[Tensor, "query key"]:
@@ -69,3 +74,19 @@ def pointing(
             reader = READERS["two layers"]()
             rows.append({"rate": rate, "seed": seed, **look(train_on(reader, reader_loss(reader), steps, rate))})
     return rows
+
+
+def many_readers(rows: Sequence[Mapping[str, Any]], rate: float) -> DataFrame:
+    """How many of the stored readers at this rate name right, look right, and need whose view of the last word."""
+    import pandas as pd
+
+    runs = [row for row in rows if row["rate"] == rate]
+    able = [row for row in runs if row["right"] >= RIGHT]
+    counts = {
+        "all": len(runs),
+        "name the right animal": len(able),
+        "… and “it” looks at it": sum(row["points"] >= MOSTLY for row in able),
+        "… still, last word hidden from “it”": sum(row["without it"] >= RIGHT for row in able),
+        "… still, last word hidden from the animals": sum(row["without animals"] >= RIGHT for row in able),
+    }
+    return pd.DataFrame({"runs": counts})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -15,6 +16,9 @@ from torch.nn import functional as F
 from tfbook.course.experiments import experiment
 from tfbook.lessons.self_attention.rivals import WIDTH, Head, Painter
 from tfbook.lessons.self_attention.scenes import TEST, painted_right, twins
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ROOT = math.sqrt(WIDTH)
 
@@ -114,9 +118,9 @@ def stall(
 def growth(
     rates: Sequence[float] = (0.0003, 0.001, 0.003, 0.01),
     seeds: Sequence[int] = range(4),
-    when: Sequence[int] = (0, 5, 10, 20, 50, 100, 200, 500, 2000),
+    when: Sequence[int] = (0, 5, 10, 20, 50, 100, 200, 500, 1000),
 ) -> list[dict[str, Any]]:
-    """The scores while attention trains without and with the division, at each learning rate, and four times longer."""
+    """The scores while attention trains without and with the division, at each learning rate, and twice as long."""
     return [
         {"divided": divided, "rate": rate, "seed": seed, **row}
         for divided in (False, True)
@@ -133,3 +137,69 @@ def by_change(rows: Sequence[Mapping[str, Any]], column: str, steps: int) -> dic
         if row["steps"] == steps:
             found.setdefault(row["change"], []).append(row[column])
     return found
+
+
+HALVES = {  # the two things that the division by √d does, as if W_Q alone were changed
+    ("starts as it is", "learns at the full rate"): "nothing",
+    ("starts as it is", "learns at 1/8 of the rate"): "W_Q learns at 1/√d of the rate",
+    ("starts at 1/8", "learns at the full rate"): "W_Q starts at 1/√d",
+    ("starts at 1/8", "learns at 1/8 of the rate"): "W_Q starts at 1/√d and learns at 1/√d of the rate",
+}
+
+
+def halves(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Start and learning rate of W_Q → the median share painted right, its lowest and its highest."""
+    import pandas as pd
+
+    right = by_change(rows, "right", max(row["steps"] for row in rows))
+    table: dict[str, dict[str, str]] = {}
+    for (start, rate), change in HALVES.items():
+        runs = right[change]
+        table.setdefault(rate, {})[f"W_Q {start}"] = f"{median(runs):.0%} ({min(runs):.0%} to {max(runs):.0%})"
+    return pd.DataFrame(table)
+
+
+def better_half(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The larger median share of the two halves of the division, each alone."""
+    right = by_change(rows, "right", max(row["steps"] for row in rows))
+    return max(median(right[name]) for name in ("W_Q starts at 1/√d", "W_Q learns at 1/√d of the rate"))
+
+
+def changes_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Each change with the median spread of its scores at the start and after twenty steps, and the shares right."""
+    import pandas as pd
+
+    spread = {steps: by_change(rows, "spread", steps) for steps in (0, 20)}
+    table = {
+        change: {
+            "spread at the start": round(median(spread[0][change]), 1),
+            "after 20 steps": round(median(spread[20][change]), 1),
+            "median right": f"{median(runs):.0%}",
+            "worst to best run": f"{min(runs):.0%} to {max(runs):.0%}",
+        }
+        for change, runs in by_change(rows, "right", max(row["steps"] for row in rows)).items()
+    }
+    return pd.DataFrame(table).T
+
+
+def by_division(rows: Sequence[Mapping[str, Any]], rate: float) -> dict[str, list[list[Mapping[str, Any]]]]:
+    """Without and with the division → the runs of `growth` at this learning rate, each as its rows."""
+    found: dict[str, list[list[Mapping[str, Any]]]] = {}
+    for divided, name in ((False, "undivided"), (True, "divided by √d")):
+        kept = [row for row in rows if row["divided"] == divided and row["rate"] == rate]
+        seeds = dict.fromkeys(row["seed"] for row in kept)
+        found[name] = [[row for row in kept if row["seed"] == seed] for seed in seeds]
+    return found
+
+
+def rates_table(rows: Sequence[Mapping[str, Any]], steps: int) -> DataFrame:
+    """Learning rate → the median share painted right after so many steps, without and with the division."""
+    import pandas as pd
+
+    table: dict[str, dict[str, str]] = {}
+    for rate in dict.fromkeys(row["rate"] for row in rows):
+        for name, runs in by_division(rows, rate).items():
+            shares = [row["right"] for run in runs for row in run if row["steps"] == steps]
+            text = f"{median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%})"
+            table.setdefault(f"{rate:g}", {})[name] = text
+    return pd.DataFrame(table).T.rename_axis("learning rate")
