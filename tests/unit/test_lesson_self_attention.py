@@ -243,7 +243,8 @@ def test_only_the_named_matrices_learn_more_slowly() -> None:
         F.mse_loss(model(batch.kinds, batch.colors), batch.target).backward()
         optimizer.step()
         moved[change.rate_q] = {
-            name: float((weight - start.get_parameter(name)).abs().max()) for name, weight in model.named_parameters()
+            name: float((weight - start.get_parameter(name)).detach().abs().max())
+            for name, weight in model.named_parameters()
         }
     for name, step in moved[1.0].items():
         share = {"mix.W_Q.weight": 0.1, "mix.W_K.weight": 0.5}.get(name, 1.0)

@@ -26,15 +26,14 @@ answer = PredictionAnswers(
             "map: a network gets more out of the blend."
         ),
         "layers": (
-            "**Two layers do; the average and one layer hardly choose better than a coin.** In one layer, the query of "
-            "*it* and the keys of the animals come from a word and its position alone, so the *ratio* of the two "
-            "animals' weights is the same for every reason. The reason's own value is added, too. But a linear map can "
-            "only let it favor certain animals, not the first or the second one."
+            "**Two layers do, unless a run stalls. The average and one layer choose like a coin.** In one layer, the "
+            "query of *it* and the keys of the animals come from a word and its position alone, so the *ratio* of the "
+            "two animals' weights is the same for every reason. The reason's own value is added, too. But a linear map "
+            "can only let it favor certain animals, not the first or the second one."
         ),
         "reading": (
-            "**Hiding it from the animals hurts, hiding it from *it* doesn't.** We would have bet on *it*. But the "
-            "animals read the reason in the first layer, which changes their keys, and in the second layer *it* finds "
-            "the right one."
+            "**The one that hides it from the animals.** We would have bet on *it*. But the animals read the "
+            "reason in the first layer, which changes their keys, and in the second layer *it* finds the right one."
         ),
     }
 )
