@@ -271,7 +271,8 @@ def draw_moves(scenes: Scenes, before: Tensor, after: Tensor, title: str) -> Fig
             axes.plot(*goals[token], "o", color=wanted.tolist(), markersize=30, alpha=0.35, markeredgecolor="none")
             look: dict[str, Any] = {"color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", ends[token], starts[token], arrowprops={"arrowstyle": "-|>", **look})
-            _draw_shape(axes, *starts[token], int(kind), seen.tolist(), size=0.45)
+            x, y = starts[token]
+            _draw_shape(axes, x, y, int(kind), seen.tolist(), size=0.45)
         axes.set(aspect="equal", xticks=[], yticks=[])
         axes.margins(0.12)
         axes.grid(visible=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +49,10 @@ def states(
     return found
 
 
+def _answer(reader: Reader, ids: Int[Tensor, "batch n"], *, hidden_from: Sequence[int]) -> Float[Tensor, "batch word"]:
+    return reader.name(states(reader, ids, without_reason(hidden_from))[-1][:, IT])
+
+
 @torch.no_grad()
 def look(reader: Reader) -> dict[str, float]:
     """How often a reader of two layers names and points right, and how often it names right without the last word."""
@@ -56,9 +61,10 @@ def look(reader: Reader) -> dict[str, float]:
     weights = attention_weights(layer.W_Q(x), layer.W_K(x))
     other = test._replace(place=FIRST + SECOND - test.place)
     found = {"right": named_right(reader), "points": points_right(test, weights), "other": points_right(other, weights)}
-    for name, positions in (("without it", [IT]), ("without animals", [FIRST, SECOND])):
-        mask = without_reason(positions)
-        found[name] = named_right(lambda ids, mask=mask: reader.name(states(reader, ids, mask)[-1][:, IT]))
+    found |= {
+        "without it": named_right(partial(_answer, reader, hidden_from=[IT])),
+        "without animals": named_right(partial(_answer, reader, hidden_from=[FIRST, SECOND])),
+    }
     return {name: round(share, 4) for name, share in found.items()}
 
 

@@ -54,7 +54,8 @@ class Painter(nn.Module):
     def __init__(self, shapes: int, mix: nn.Module, paint: nn.Module):
         super().__init__()
         self.kind, self.color = nn.Embedding(2 * shapes, WIDTH), nn.Linear(3, WIDTH)
-        self.mix, self.paint = mix, paint
+        self.mix: Any = mix
+        self.paint = paint
 
     def forward(
         self, kinds: Int[Tensor, "batch n"], colors: Float[Tensor, "batch n rgb"]
@@ -114,7 +115,8 @@ class Reader(nn.Module):
     def __init__(self, layers: Sequence[nn.Module], name: nn.Module):
         super().__init__()
         self.word, self.position = nn.Embedding(len(LEXICON), WIDTH), nn.Embedding(len(FORM), WIDTH)
-        self.layers, self.name = nn.ModuleList(layers), name
+        self.layers: Any = nn.ModuleList(layers)
+        self.name = name
 
     def forward(self, ids: Int[Tensor, "batch n"]) -> Float[Tensor, "batch word"]:
         x = self.word(ids) + self.position.weight
