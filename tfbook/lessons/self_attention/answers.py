@@ -8,8 +8,7 @@ answer = PredictionAnswers(
     {
         "average": (
             "**Practically none with the first two, most with the third.** The first two paint mud: under the squared "
-            "error a color in the middle is the safest bet. A gray triangle that sees only itself has nothing to go "
-            "on."
+            "error a color in the middle is the safest bet."
         ),
         "unscaled": (
             "**Few, and in most runs hardly any: training stalls.** The idea is right, since our numbers on the napkin "
@@ -22,8 +21,7 @@ answer = PredictionAnswers(
         ),
         "heads": (
             "**About half with one head, most with two.** A head that looks at one shape has to guess the other color, "
-            "and a blend serves neither. The row in the middle shows that this is a limit of one head *and* a linear "
-            "map: a network gets more out of the blend."
+            "and a blend serves neither. A network behind the head is no substitute for a second look."
         ),
         "layers": (
             "**Two layers do, unless a run stalls. The average and one layer choose like a coin.** In one layer, the "

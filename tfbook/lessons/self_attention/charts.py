@@ -27,6 +27,7 @@ def draw_growth(traces: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], tit
             middle = [median(each) for each in zip(*values, strict=True)]
             axes.plot(range(len(steps)), middle, color=look.color, marker=look.marker, label=name)
             axes.set_xticks(range(len(steps)), [str(step) for step in steps])
+            axes.tick_params(axis="x", labelsize=9)
             axes.set_xlabel("steps")
     spread.set(yscale="log", title="Spread of the scores of a query")
     spread.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])

@@ -131,7 +131,7 @@ def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
         _merged(mixed), (9, middle), "value", cell=SMALL, label="side by side", shape=_size(_merged(mixed))
     )
     out = picture.matrix(output, (10, middle), "stream", cell=SMALL, label="output", shape=_size(output))
-    picture.text("split", (1, middle), size=10.5)
+    picture.point((1, middle))  # room for the brace
     picture.brace(whole, "")
     picture.brace(frames, "")
     picture.arrow(joined, out, "$W_O$", "parameter")
@@ -268,7 +268,7 @@ def draw_moves(scenes: Scenes, before: Tensor, after: Tensor, title: str) -> Fig
         axes.set_title(name, fontsize=11, fontweight="normal")
         for token in (scenes.asked[0] == gray).nonzero().flatten().tolist():
             kind, seen, wanted = scenes.kinds[0, token] % 4, scenes.colors[0, token], scenes.target[0, token]
-            axes.plot(*goals[token], "o", color=wanted.tolist(), markersize=30, alpha=0.35, markeredgecolor="none")
+            axes.plot(*goals[token], "o", color=wanted.tolist(), markersize=30, alpha=0.35, markeredgewidth=0, zorder=0)
             look: dict[str, Any] = {"color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", ends[token], starts[token], arrowprops={"arrowstyle": "-|>", **look})
             x, y = starts[token]
