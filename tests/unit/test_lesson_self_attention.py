@@ -11,10 +11,9 @@ from torch.nn import functional as F
 
 from tfbook.attention import MultiHeadAttention, softmax
 from tfbook.course.cost import attend, count_flops
-from tfbook.lessons.self_attention import captions, figures, rivals, study, words
+from tfbook.lessons.self_attention import captions, figures, pointing, rivals, runs, stall, study, words
 from tfbook.lessons.self_attention.depth import NormalizedStack, Stack
 from tfbook.lessons.self_attention.study import (
-    EITHER,
     FIRST,
     IT,
     LEXICON,
@@ -22,8 +21,6 @@ from tfbook.lessons.self_attention.study import (
     REASON,
     SECOND,
     SHAPES,
-    TAGS,
-    VOCABULARY,
     Scenes,
 )
 
@@ -185,7 +182,7 @@ def test_rival_painters_have_as_many_parameters_and_the_average_binds_only_behin
 
 def test_rival_readers_have_no_more_parameters_than_two_layers() -> None:
     sizes = {name: sum(w.numel() for w in make().parameters()) for name, make in rivals.READERS.items()}
-    assert max(sizes.values()) == sizes["two layers of one head"]
+    assert max(sizes.values()) == sizes["two layers"]
 
 
 def test_a_head_is_pytorch_s_attention() -> None:
@@ -198,7 +195,7 @@ def test_rivals_are_trained_for_each_size_rate_and_seed() -> None:
     rows = rivals.binding(shapes=(2, 3), rates=(0.001, 0.01), seeds=(0, 1), steps=2)
     assert len(rows) == 2 * 2 * 2 * 2
     assert [len(runs) for by_shapes in study.by_shapes(rows).values() for runs in by_shapes.values()] == [2] * 4
-    found = study.by_steps(rivals.readers(lengths=(1, 2), seeds=(0,)))
+    found = study.by_steps(rivals.readers(lengths=(1, 2), rates=(0.001,), seeds=(0,)))
     assert {name: list(by_steps) for name, by_steps in found.items()} == {name: [1, 2] for name in rivals.READERS}
 
 
@@ -210,26 +207,81 @@ def test_runs_of_the_better_rate() -> None:
     assert study.by_shapes(rows) == {"a": {4: [0.2, 0.9]}}
 
 
-# ---- a word that is a noun or a verb -----------------------------------------------------------------------------
+# ---- why the first try stalls ------------------------------------------------------------------------------------
 
 
-def test_each_sentence_has_one_word_that_can_be_both_and_half_are_nouns() -> None:
-    tagged = study.sentences(300, seed=1)
-    assert (tagged.either.sum(dim=1) == 1).all()
-    tags = [TAGS[tag] for tag in tagged.tags[tagged.either].tolist()]
-    assert tags.count("noun") == tags.count("verb") == 300
-    for ids, row in zip(tagged.ids.tolist(), tagged.tags.tolist(), strict=True):
-        place = next(i for i, word in enumerate(ids) if VOCABULARY[word] in EITHER)
-        before = TAGS[row[place - 1]]
-        assert TAGS[row[place]] == ("noun" if before == "adjective" else "verb")
+def test_a_changed_painter_has_the_same_random_weights_but_for_the_factor() -> None:
+    plain = stall.changed_painter(stall.Change(), seed=1)
+    changed = stall.changed_painter(stall.Change(kinds=0.5, start_q=0.25, start_k=3), seed=1)
+    factors = {"kind.weight": 0.5} | {
+        f"mix.W_{name}.{part}": factor for name, factor in (("Q", 0.25), ("K", 3)) for part in ("weight", "bias")
+    }
+    for name, weight in plain.named_parameters():
+        torch.testing.assert_close(changed.get_parameter(name), factors.get(name, 1) * weight)
 
 
-def test_always_noun_is_right_in_half() -> None:
-    class AlwaysNoun(nn.Module):
-        def forward(self, ids: Tensor) -> Tensor:
-            return F.one_hot(torch.full_like(ids, TAGS.index("noun")), len(TAGS)).float()
+def test_the_division_is_a_smaller_start_and_a_smaller_rate_of_the_queries_matrix() -> None:
+    divided, both = (
+        stall.trace(stall.CHANGES[name], seed=2, rate=0.003, when=(0, 7))
+        for name in ("divided by √d", "W_Q starts at 1/√d and learns at 1/√d of the rate")
+    )
+    assert divided[0]["spread"] > 0
+    for one, other in zip(divided, both, strict=True):
+        assert one["spread"] == pytest.approx(other["spread"], abs=2e-3)
+    raw, head = stall.RawHead(), rivals.Head()
+    head.load_state_dict(raw.state_dict())
+    x = torch.randn(2, 5, rivals.WIDTH)
+    torch.testing.assert_close(raw.scores(x), head.scores(x) * math.sqrt(rivals.WIDTH))
 
-    assert study.tagged_right(AlwaysNoun()) == 0.5
+
+def test_only_the_named_matrices_learn_more_slowly() -> None:
+    moved = {}
+    for change in (stall.Change(), stall.Change(rate_q=0.1, rate_k=0.5)):
+        model, start = (stall.changed_painter(change, seed=3) for _ in range(2))
+        optimizer = stall._optimizer(model, change, 0.001)
+        batch = study.twins(8, seed=0)
+        F.mse_loss(model(batch.kinds, batch.colors), batch.target).backward()
+        optimizer.step()
+        moved[change.rate_q] = {
+            name: float((weight - start.get_parameter(name)).detach().abs().max())
+            for name, weight in model.named_parameters()
+        }
+    for name, step in moved[1.0].items():
+        share = {"mix.W_Q.weight": 0.1, "mix.W_K.weight": 0.5}.get(name, 1.0)
+        if "bias" not in name:
+            assert moved[0.1][name] == pytest.approx(share * step, rel=0.02), name
+
+
+def test_softness_is_of_the_scores_over_the_keys() -> None:
+    model = stall.changed_painter(stall.Change(start_q=0.0), seed=0)
+    assert stall.softness(model) == {"spread": 0.0, "largest": 0.125}
+
+
+def test_stored_changes_and_their_tables() -> None:
+    rows = [
+        {"change": name, "seed": seed, "steps": steps, "right": right + steps / 1000, "spread": 2.0, "largest": 0.5}
+        for name, right in zip(stall.CHANGES, (0.0, 0.9, 0.4, 0.4, 0.2, 0.3, 0.9, 0.2, 0.9), strict=True)
+        for seed in (0, 1)
+        for steps in (0, 20)
+    ]
+    assert study.better_half(rows) == pytest.approx(0.42)
+    table = study.halves(rows)
+    assert table.loc["W_Q starts at 1/8", "learns at the full rate"] == "42% (42% to 42%)"
+    assert table.loc["W_Q starts as it is", "learns at 1/8 of the rate"] == "22% (22% to 22%)"
+    assert study.changes_table(rows).loc["nothing", "median right"] == "2%"
+
+
+def test_growth_is_traced_without_and_with_the_division_at_each_rate() -> None:
+    rows = stall.growth(rates=(0.001, 0.01), seeds=(0, 1), when=(0, 1))
+    assert len(rows) == 2 * 2 * 2 * 2
+    traces = study.by_division(rows, rate=0.01)
+    assert {name: [len(run) for run in found] for name, found in traces.items()} == {
+        "undivided": [2, 2],
+        "divided by √d": [2, 2],
+    }
+    assert traces["undivided"][0][0]["spread"] == pytest.approx(8 * traces["divided by √d"][0][0]["spread"], rel=0.01)
+    assert list(study.rates_table(rows, steps=1).index) == ["0.001", "0.01"]
+    assert [row["change"] for row in stall.stall(seeds=(0,), when=(0,))] == list(stall.CHANGES)
 
 
 # ---- whom "it" means ---------------------------------------------------------------------------------------------
@@ -294,6 +346,33 @@ def test_a_sentence_of_another_form_is_refused_with_the_words_to_choose_from(sen
         study.encode(sentence)
 
 
+def test_a_reader_s_states_are_those_of_its_forward_pass_and_a_mask_hides_the_last_word() -> None:
+    torch.manual_seed(0)
+    reader, ids = rivals.READERS["two layers"](), study.pronouns(5, seed=1).ids
+    torch.testing.assert_close(reader.name(pointing.states(reader, ids)[-1][:, IT]), reader(ids))
+    other = ids.clone()
+    other[:, REASON] = LEXICON.index("hungry")
+    everybody = pointing.without_reason([place for place in range(9) if place != REASON])
+    hidden = [pointing.states(reader, each, everybody)[-1][:, IT] for each in (ids, other)]
+    torch.testing.assert_close(*hidden)
+    only_it = [pointing.states(reader, each, pointing.without_reason([IT]))[-1][:, IT] for each in (ids, other)]
+    assert not torch.allclose(*only_it)  # the other words still hand it on
+
+
+def test_readers_are_looked_at_and_counted() -> None:
+    rows = pointing.pointing(rates=(0.003,), seeds=(0, 1), steps=1)
+    assert [row["seed"] for row in rows] == [0, 1]
+    good = {"rate": 0.1, "right": 1.0, "points": 0.8, "other": 0.0, "without it": 1.0, "without animals": 0.5}
+    other_way = {"points": 0.0, "without it": 0.5, "without animals": 1.0}
+    rows = [good, good, good | other_way, good | {"right": 0.5}, good | {"rate": 0.2}]
+    assert study.many_readers(rows, 0.1)["runs"].tolist() == [4, 3, 2, 2, 1]
+
+
+def test_a_run_is_judged_after_each_number_of_steps() -> None:
+    once = runs.reader_share(rivals.READERS["average of all"], 3, 0.01, seed=0)
+    assert runs.reader_shares(rivals.READERS["average of all"], [1, 3], 0.01, seed=0)[3] == once
+
+
 # ---- depth -------------------------------------------------------------------------------------------------------
 
 
@@ -354,6 +433,8 @@ def test_drawings_are_figures_that_fit() -> None:
         figures.draw_paintings(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]}, "a"),
         figures.draw_first_tries(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]})[0],
         figures.draw_rims(scenes, {"a": [Painter(nn.Identity(), 6)]}, {"a": [0.5]})[0],
+        figures.draw_moves(study.twins(1, seed=1), torch.rand(1, 8, 3), torch.rand(1, 8, 3), "a"),
+        figures.draw_growth(study.by_division(stall.growth((0.001,), (0, 1), (0, 1)), 0.001), "a"),
         figures.draw_maps(scenes, torch.full((2, 8, 8), 1 / 8), "a"),
         figures.draw_pointing(["a cat naps"] * 2, torch.tensor([[0.9, 0.1, 0], [0, 0.5, 0.5]]), 1, "a"),
         figures.draw_depth(found, [0.4, 0.6], "a"),
@@ -404,6 +485,20 @@ def test_a_caption_counts_the_right_parts_of_the_middle_run_s_first_scene() -> N
     }
     right = {"all": [1.0], "half": [0.1, 0.2]}  # the second of two is the middle one
     assert captions.describe_paintings(scenes, models, right) == "Right in the gray shapes: all, 8 of 8; half, 4 of 8."
+
+
+def test_a_caption_counts_the_arrows_that_end_at_their_color() -> None:
+    scenes = study.twins(2, seed=1)
+    after = scenes.target.clone()
+    after[0, :3] = study.GRAY
+    assert captions.describe_moves(scenes, after) == "5 of 8 arrows end at the right color."
+
+
+def test_what_paint_makes_of_grays_lies_in_the_center_of_the_hue_plane() -> None:
+    center = figures._hue_plane(torch.tensor([[0.5, 0.5, 0.5], [0.2, 0.2, 0.2]]))
+    assert center == [(0.0, 0.0), (0.0, 0.0)]
+    red, cyan = figures._hue_plane(torch.tensor([[1.0, 0, 0], [0, 1.0, 1.0]]))
+    assert red == pytest.approx((-cyan[0], cyan[1]))
 
 
 # ---- what it costs -----------------------------------------------------------------------------------------------

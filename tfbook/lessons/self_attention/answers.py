@@ -8,33 +8,30 @@ answer = PredictionAnswers(
     {
         "average": (
             "**Practically none with the first two, most with the third.** The first two paint mud: under the squared "
-            "error a color in the middle is the safest bet. A gray triangle that sees only itself has nothing to go "
-            "on."
+            "error a color in the middle is the safest bet."
         ),
         "unscaled": (
-            "**Few, and in most runs hardly any: training stalls.** The idea is right, since the numbers that we set "
-            "by hand on the napkin work, and so is the loop. The trouble is the size of the scores."
+            "**Few, and in most runs hardly any: training stalls.** The idea is right, since our numbers on the napkin "
+            "work. Something goes wrong while the scores are learned."
         ),
         "mask": (
             "**The rows sum to less than 1**: the hidden key has already taken its share. Divided by what is left, "
             "they are the same as with scores of −∞. But with large scores the hidden key takes everything, and what "
-            "is left is 0/0, NaN. With −∞ the softmax shares its 1 among the allowed keys, "
-            "with no second division. So mask the scores."
+            "is left is 0/0, NaN. So mask the scores: the softmax then shares its 1 among the allowed keys."
         ),
         "heads": (
             "**About half with one head, most with two.** A head that looks at one shape has to guess the other color, "
-            "and a blend serves neither. The row in the middle shows that this is a limit of one head *and* a linear "
-            "map: a network gets more out of the blend."
+            "and a blend serves neither. A network behind the head is no substitute for a second look."
         ),
         "layers": (
-            "**Two layers do, unless a run has stalled.** (A run at a half chooses between the two animals by chance, "
-            "and one far below has not even found that one of them is meant.) The query of *it* comes from the word "
-            "*it* and its position alone, so one layer asks the same question in every sentence."
+            "**Two layers do, unless a run stalls. The average and one layer choose like a coin.** In one layer, the "
+            "query of *it* and the keys of the animals come from a word and its position alone, so the *ratio* of the "
+            "two animals' weights is the same for every reason. The reason's own value is added, too. But a linear map "
+            "can only let it favor certain animals, not the first or the second one."
         ),
         "reading": (
-            "**Hiding it from the animals hurts, hiding it from *it* hardly does.** We would have bet on *it*. But the "
-            "animals read the reason in the first layer. Where *it* looks in the second layer depends on their "
-            "vectors, through their keys. (In one of six other runs neither mask hurt: it had found another way.)"
+            "**The one that hides it from the animals.** We would have bet on *it*. But the animals read the "
+            "reason in the first layer, which changes their keys, and in the second layer *it* finds the right one."
         ),
     }
 )

@@ -42,6 +42,12 @@ def describe_maps(scenes: Scenes, weights: Float[Tensor, "head query key"]) -> s
     return " ".join(said)
 
 
+def describe_moves(scenes: Scenes, after: Float[Tensor, "scene token number"]) -> str:
+    """How many of the first scene's tokens end at their color."""
+    found = is_right(scenes, after)[0]
+    return f"{int(found.sum())} of {found.numel()} arrows end at the right color."
+
+
 def describe_pointing(sentences: Sequence[str], weights: Float[Tensor, "sentence key"], word: int) -> str:
     """At which word the word at place `word` looks most, sentence by sentence, each called by its last word."""
     said = []

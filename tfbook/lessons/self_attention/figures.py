@@ -1,9 +1,8 @@
-"""Figures of lesson 03: the layer, its heads, painted scenes, attention maps, words, and costs."""
+"""Figures of lesson 03: the layer, its heads, painted scenes, attention maps and words; charts are in charts.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +11,18 @@ from torch import Tensor
 
 from tfbook.lessons.self_attention.captions import (
     describe_maps as describe_maps,
+    describe_moves as describe_moves,
     describe_paintings as describe_paintings,
     describe_pointing as describe_pointing,
 )
+from tfbook.lessons.self_attention.charts import (
+    draw_binding as draw_binding,
+    draw_cost as draw_cost,
+    draw_depth as draw_depth,
+    draw_growth as draw_growth,
+)
 from tfbook.lessons.self_attention.scenes import Scenes, is_right, middle
-from tfbook.plot.curves import label_ends
-from tfbook.plot.house import INK, METHODS, ROLES, SOFT
+from tfbook.plot.house import INK, ROLES, SOFT
 
 Painter = Callable[[Tensor, Tensor], Tensor]  # (kinds, colors) → what is painted
 
@@ -96,17 +101,25 @@ def _size(matrix: Tensor) -> str:
 def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
     """Q, K and V split into heads (head × token × d_head), attention in each, the outputs concatenated, and W_O.
 
-    In each head: the weights Aₕ are the softmax of the scaled Qₕ Kₕᵀ, and the output is Yₕ = Aₕ Vₕ.
+    In each head: the scores Sₕ are the scaled Qₕ Kₕᵀ, the weights Aₕ their softmax, and the output is Yₕ = Aₕ Vₕ.
     """
     from tfbook.plot import Schematic
 
-    weights = (q @ k.mT / q.shape[-1] ** 0.5).softmax(dim=-1)
+    scores = q @ k.mT / q.shape[-1] ** 0.5
+    weights = scores.softmax(dim=-1)
     mixed = weights @ v
     output = _merged(mixed) @ W_O
     heads, middle = len(q), (len(q) - 1) / 2
     whole_of = {"Q": (q, "query"), "K": (k, "key"), "V": (v, "value")}
-    parts = {"Q": (q, "query"), "K": (k.mT, "key"), "A": (weights, "weight"), "V": (v, "value"), "Y": (mixed, "value")}
-    picture = Schematic(f"{heads} heads: the same attention on slices of Q, K and V", gap=(16, 18))
+    parts = {
+        "Q": (q, "query"),
+        "K": (k.mT, "key"),
+        "S": (scores, "weight"),
+        "A": (weights, "weight"),
+        "V": (v, "value"),
+        "Y": (mixed, "value"),
+    }
+    picture = Schematic(f"{heads} heads: the same attention on slices of Q, K and V", gap=(14, 18))
     whole = [
         picture.matrix(
             _merged(x), (0, index * middle), role, cell=SMALL, label=f"${name}$", shape=_size(_merged(x)), beside="left"
@@ -118,8 +131,7 @@ def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
         _merged(mixed), (9, middle), "value", cell=SMALL, label="side by side", shape=_size(_merged(mixed))
     )
     out = picture.matrix(output, (10, middle), "stream", cell=SMALL, label="output", shape=_size(output))
-    picture.text("split", (2, middle), size=10.5)
-    picture.text("merge", (8, middle), size=10.5)
+    picture.point((1, middle))  # room for the brace
     picture.brace(whole, "")
     picture.brace(frames, "")
     picture.arrow(joined, out, "$W_O$", "parameter")
@@ -139,11 +151,12 @@ def _draw_head(picture: Schematic, head: int, parts: Mapping[str, tuple[Tensor, 
             cell=SMALL,
             label=rf"${name}_{head + 1}^{{\top}}$" if name == "K" else f"${name}_{head + 1}$",
             shape=_size(x[head]),
-            numbers="{:.1f}" if name in "AY" else "{:g}",
+            numbers="{:.1f}" if name in "SAY" else "{:g}",
         )
-        for index, (name, (x, role)) in enumerate(parts.items(), start=3)
+        for index, (name, (x, role)) in enumerate(parts.items(), start=2)
     }
-    picture.arrow(drawn["K"], drawn["A"], "", "weight")
+    picture.arrow(drawn["K"], drawn["S"], "", "weight")
+    picture.arrow(drawn["S"], drawn["A"], "", "weight")
     picture.arrow(drawn["V"], drawn["Y"], "", "value")
     return picture.frame(list(drawn.values()), f"head {head + 1}")
 
@@ -242,6 +255,39 @@ def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[floa
     axes.scatter([x], [y], s=size * SIZES[shape] * (0.75 if rim else 1), marker=MARKERS[shape], c=[inside], **look)
 
 
+def draw_moves(scenes: Scenes, before: Tensor, after: Tensor, title: str) -> Figure:
+    """What the first scene's tokens would be painted before and after something was added to them, in the hue plane.
+
+    Both are (scene, token, rgb). Since paint is linear, the arrow is what was fetched, painted.
+    """
+    import matplotlib.pyplot as plt
+
+    starts, ends, goals = (_hue_plane(colors[0]) for colors in (before, after, scenes.target))
+    figure, panels = plt.subplots(1, 2, figsize=(8.4, 4.1), sharex=True, sharey=True)
+    for axes, gray, name in zip(panels, (True, False), ("gray shapes", "colored shapes"), strict=True):
+        axes.set_title(name, fontsize=11, fontweight="normal")
+        for token in (scenes.asked[0] == gray).nonzero().flatten().tolist():
+            kind, seen, wanted = scenes.kinds[0, token] % 4, scenes.colors[0, token], scenes.target[0, token]
+            axes.plot(*goals[token], "o", color=wanted.tolist(), markersize=30, alpha=0.35, markeredgewidth=0, zorder=0)
+            look: dict[str, Any] = {"color": INK, "linewidth": 1.5, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", ends[token], starts[token], arrowprops={"arrowstyle": "-|>", **look})
+            x, y = starts[token]
+            _draw_shape(axes, x, y, int(kind), seen.tolist(), size=0.45)
+        axes.set(aspect="equal", xticks=[], yticks=[])
+        axes.margins(0.12)
+        axes.grid(visible=False)
+        axes.spines[["left", "bottom"]].set_color("#d8dce0")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    return figure
+
+
+def _hue_plane(colors: Tensor) -> list[tuple[float, float]]:
+    """Where colors lie seen along the gray axis: equally bright ones on a ring by hue, all grays in its center."""
+    red, green, blue = colors.detach().unbind(dim=-1)
+    across, up = (2 * red - green - blue) / 6**0.5, (green - blue) / 2**0.5
+    return list(zip(across.tolist(), up.tolist(), strict=True))
+
+
 # ---- maps ------------------------------------------------------------------------------------------------------------
 
 
@@ -307,93 +353,4 @@ def draw_pointing(sentences: Sequence[str], weights: Tensor, word: int, title: s
         axes.set(xlim=(-0.6, len(row) - 0.4), ylim=(-0.65, 1.5))
         axes.axis("off")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    return figure
-
-
-def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], normalized: Sequence[float], title: str) -> Figure:
-    """The share of right answers by number of layers, with and without residual connections, a dot per run.
-
-    `normalized` are the runs of the deepest stack with a LayerNorm after each layer in place of the connections.
-    """
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.4, 3.6))
-    depths = sorted({layers for layers, _ in found})
-    looks = {True: ("added to x", METHODS["self-attention"], "-"), False: ("in place of x", METHODS["recurrent"], "--")}
-    for residual, (name, look, dashes) in looks.items():
-        runs = [found[layers, residual] for layers in depths]
-        middles = [100 * median(values) for values in runs]
-        axes.plot(range(len(depths)), middles, color=look.color, marker=look.marker, linestyle=dashes, label=name)
-        for x, values in enumerate(runs):
-            axes.plot(
-                [x] * len(values), [100 * v for v in values], "o", color=look.color, fillstyle="none", markersize=5
-            )
-    last = [len(depths) - 1] * len(normalized)
-    axes.plot(last, [100 * v for v in normalized], "D", color=INK, fillstyle="none", markersize=7)
-    axes.annotate(
-        "in place of x, normalized",
-        (last[0], 100 * min(normalized)),
-        (-8, -14),
-        textcoords="offset points",
-        color=INK,
-        fontsize=9.5,
-        ha="right",
-    )
-    axes.axhline(50, color=SOFT, linestyle=":", linewidth=1.2)
-    axes.annotate("one of the two animals", (0, 50), (4, 4), textcoords="offset points", color=SOFT, fontsize=9.5)
-    axes.set_xticks(range(len(depths)), [f"{layers} layers" for layers in depths])
-    axes.set(ylim=(-3, 105), yticks=[0, 25, 50, 75, 100], ylabel="% right", title=title)
-    label_ends(axes, gap=0.08)
-    return figure
-
-
-def draw_binding(found: Mapping[str, Mapping[int, Sequence[float]]], title: str) -> Figure:
-    """The share of gray shapes painted right by the number of shapes in a scene, a dot per run, a line of medians."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(6.8, 3.6))
-    looks = dict(zip(found, (METHODS["recurrent"], METHODS["self-attention"]), strict=True))
-    for name, by_shapes in found.items():
-        look, places = looks[name], range(len(by_shapes))
-        axes.plot(
-            places, [100 * median(v) for v in by_shapes.values()], color=look.color, marker=look.marker, label=name
-        )
-        for place, shares in zip(places, by_shapes.values(), strict=True):
-            axes.plot([place] * len(shares), [100 * v for v in shares], "o", color=look.color, fillstyle="none", ms=5)
-        axes.set_xticks(places, [str(shapes) for shapes in by_shapes])
-    axes.set(ylim=(-3, 105), yticks=[0, 25, 50, 75, 100], xlabel="shapes in a scene", ylabel="% right", title=title)
-    label_ends(axes, gap=0.08)
-    return figure
-
-
-# ---- what it costs ---------------------------------------------------------------------------------------------------
-
-
-def draw_cost(
-    lengths: Sequence[int], operations: Mapping[str, Sequence[float]], seconds: Mapping[str, Sequence[float]]
-) -> Figure:
-    """Operations and time of a layer against length, on logarithmic axes, with the fitted exponents."""
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator
-
-    from tfbook.course.cost import exponent
-
-    figure, (work, time) = plt.subplots(1, 2, figsize=(9.2, 3.9))
-    for axes, costs, unit in ((work, operations, 1e6), (time, seconds, 1e-3)):
-        axes.set(xscale="log", yscale="log")
-        for name, values in costs.items():
-            power = rf" $n^{{{exponent(lengths, values):.1f}}}$" if axes is work else ""
-            look, dashes = METHODS.get(name, METHODS["self-attention"]), "-" if name in METHODS else "--"
-            axes.plot(
-                lengths, [v / unit for v in values], dashes, color=look.color, marker=look.marker, label=name + power
-            )
-        axes.set_xticks(lengths, lengths)
-        axes.set_ylim(top=2 * axes.get_ylim()[1])  # room for the labels of lines that end close together
-        axes.minorticks_off()
-        axes.set_xlabel("length n (tokens of width 64)")
-        label_ends(axes, gap=0.08)
-    work.set(title="Work: attention grows fastest", ylabel="million operations")
-    time.set(title="Time: the recurrent layer takes longest", ylabel="milliseconds")
-    time.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    time.yaxis.set_major_formatter("{x:g}")
     return figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook.course.experiments import experiment
-from tfbook.lessons.self_attention.layer import MultiHead, attention_weights
-from tfbook.lessons.self_attention.runs import at_best_rate, reader_share, train_on
+from tfbook.lessons.self_attention.layer import MultiHead
+from tfbook.lessons.self_attention.runs import at_best_rate, reader_shares, train_on
 from tfbook.lessons.self_attention.scenes import Scenes, many_twins, painted_right
 from tfbook.lessons.self_attention.words import FORM, IT, LEXICON
 
@@ -37,8 +38,11 @@ class Head(nn.Module):
         super().__init__()
         self.W_Q, self.W_K, self.W_V = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
 
+    def scores(self, x: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch n n"]:
+        return self.W_Q(x) @ self.W_K(x).mT / math.sqrt(WIDTH)
+
     def forward(self, x: Float[Tensor, "batch n d"]) -> Float[Tensor, "batch n d"]:
-        return attention_weights(self.W_Q(x), self.W_K(x)) @ self.W_V(x)
+        return self.scores(x).softmax(dim=-1) @ self.W_V(x)
 
 
 # ---- shapes ----------------------------------------------------------------------------------------------------------
@@ -50,7 +54,8 @@ class Painter(nn.Module):
     def __init__(self, shapes: int, mix: nn.Module, paint: nn.Module):
         super().__init__()
         self.kind, self.color = nn.Embedding(2 * shapes, WIDTH), nn.Linear(3, WIDTH)
-        self.mix, self.paint = mix, paint
+        self.mix: Any = mix
+        self.paint = paint
 
     def forward(
         self, kinds: Int[Tensor, "batch n"], colors: Float[Tensor, "batch n rgb"]
@@ -110,7 +115,8 @@ class Reader(nn.Module):
     def __init__(self, layers: Sequence[nn.Module], name: nn.Module):
         super().__init__()
         self.word, self.position = nn.Embedding(len(LEXICON), WIDTH), nn.Embedding(len(FORM), WIDTH)
-        self.layers, self.name = nn.ModuleList(layers), name
+        self.layers: Any = nn.ModuleList(layers)
+        self.name = name
 
     def forward(self, ids: Int[Tensor, "batch n"]) -> Float[Tensor, "batch word"]:
         x = self.word(ids) + self.position.weight
@@ -120,32 +126,33 @@ class Reader(nn.Module):
 
 
 READERS: dict[str, Callable[[], Reader]] = {
+    "average of all": lambda: Reader([Average()], nn.Linear(WIDTH, len(LEXICON))),
     "network, average, network": lambda: Reader(
         [nn.Sequential(network(WIDTH), Average())], network(len(LEXICON), hidden=128)
     ),
+    "one layer": lambda: Reader([MultiHead(WIDTH, 1)], nn.Linear(WIDTH, len(LEXICON))),
     "one layer of two heads, network": lambda: Reader([MultiHead(WIDTH, 2)], network(len(LEXICON), hidden=128)),
-    "two layers of one head": lambda: Reader(
-        [MultiHead(WIDTH, 1), MultiHead(WIDTH, 1)], nn.Linear(WIDTH, len(LEXICON))
-    ),
+    "two layers": lambda: Reader([MultiHead(WIDTH, 1), MultiHead(WIDTH, 1)], nn.Linear(WIDTH, len(LEXICON))),
 }
 
 
 @experiment
 def readers(
-    lengths: Sequence[int] = (500, 1500), rate: float = 0.003, seeds: Sequence[int] = (0, 1, 2)
+    lengths: Sequence[int] = (500, 1500), rates: Sequence[float] = (0.001, 0.003), seeds: Sequence[int] = (0, 1, 2)
 ) -> list[dict[str, Any]]:
-    """The share of right animals that each of `READERS` names after so many steps."""
+    """The share of right animals that each of `READERS` names after so many steps, at each learning rate."""
     return [
-        {"model": name, "steps": steps, "seed": seed, "right": reader_share(make, steps, rate, seed)}
+        {"model": name, "steps": steps, "rate": rate, "seed": seed, "right": share}
         for name, make in READERS.items()
-        for steps in lengths
+        for rate in rates
         for seed in seeds
+        for steps, share in reader_shares(make, lengths, rate, seed).items()
     ]
 
 
 def by_steps(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:
-    """model → number of steps → the runs."""
+    """model → number of steps → the runs at the learning rate with the best mean."""
     found: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        found.setdefault(row["model"], {}).setdefault(row["steps"], []).append(row["right"])
+    for (model, steps), shares in at_best_rate(rows, "model", "steps").items():
+        found.setdefault(model, {})[steps] = shares
     return found

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from jaxtyping import Int
 from torch import Tensor, nn
 
 from tfbook.attention.implementations import Implementation, softmax
@@ -23,11 +22,13 @@ from tfbook.lessons.self_attention.depth import (
     normalized_depth as normalized_depth,
 )
 from tfbook.lessons.self_attention.layer import MultiHead as MultiHead, attention_weights as attention_weights
+from tfbook.lessons.self_attention.pointing import many_readers as many_readers
 from tfbook.lessons.self_attention.rivals import by_shapes as by_shapes, by_steps as by_steps
 from tfbook.lessons.self_attention.scenes import (
     GRAY as GRAY,
     NEAR as NEAR,
     SHAPES as SHAPES,
+    TEST as TEST,
     Scenes as Scenes,
     exchange as exchange,
     is_right as is_right,
@@ -38,6 +39,13 @@ from tfbook.lessons.self_attention.scenes import (
     rims as rims,
     ring as ring,
     twins as twins,
+)
+from tfbook.lessons.self_attention.stall import (
+    better_half as better_half,
+    by_division as by_division,
+    changes_table as changes_table,
+    halves as halves,
+    rates_table as rates_table,
 )
 from tfbook.lessons.self_attention.words import (
     FIRST as FIRST,
@@ -51,56 +59,6 @@ from tfbook.lessons.self_attention.words import (
     pronouns as pronouns,
     rules_of_thumb as rules_of_thumb,
 )
-
-TEST = 10**6  # the seed of the test data
-
-# ---- a word that is a noun or a verb ---------------------------------------------------------------------------------
-
-TAGS = ("article", "adjective", "adverb", "pronoun", "noun", "verb")
-WORDS = {
-    "article": ("a", "the", "this", "her"),
-    "adjective": ("long", "short", "new", "good"),
-    "adverb": ("often", "never", "always", "rarely"),
-    "pronoun": ("we", "they", "you", "I"),
-    "verb": ("ends", "begins", "helps", "matters"),
-    "either": ("run", "walk", "play", "talk", "dream", "swim"),  # nouns after an article, verbs after a pronoun
-}
-EITHER = WORDS["either"]
-VOCABULARY = [word for words in WORDS.values() for word in words]
-FORMS = {"noun": ("article", "adjective", "either", "verb"), "verb": ("pronoun", "adverb", "adverb", "either")}
-
-
-class Tagged(NamedTuple):
-    """Sentences of four words, one of which can be a noun or a verb and is a noun in half of them."""
-
-    ids: Int[Tensor, "sentence word"]
-    tags: Int[Tensor, "sentence word"]  # indices into TAGS
-
-    @property
-    def either(self) -> Tensor:
-        """True at the words that can be either."""
-        return self.ids >= len(VOCABULARY) - len(EITHER)
-
-
-def sentences(count: int, seed: int) -> Tagged:
-    """`count` sentences such as "the long run ends" and as many such as "we never often run"."""
-    generator = torch.Generator().manual_seed(seed)
-    ids, tags = [], []
-    for tag, form in FORMS.items():
-        starts = torch.tensor([VOCABULARY.index(WORDS[kind][0]) for kind in form])
-        sizes = torch.tensor([len(WORDS[kind]) for kind in form])
-        ids.append(starts + (torch.rand(count, 4, generator=generator) * sizes).long())
-        tags.append(torch.tensor([TAGS.index(tag if kind == "either" else kind) for kind in form]).expand(count, 4))
-    return Tagged(torch.cat(ids), torch.cat(tags))
-
-
-@torch.no_grad()
-def tagged_right(model: nn.Module) -> float:
-    """The share of right tags on the ambiguous words, in 500 sentences with nouns and 500 with verbs."""
-    tagged = sentences(500, TEST)
-    right = model(tagged.ids).argmax(dim=-1) == tagged.tags
-    return float(right[tagged.either].float().mean())
-
 
 # ---- what it costs ---------------------------------------------------------------------------------------------------
 
