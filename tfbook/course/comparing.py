@@ -56,8 +56,6 @@ def _counts_as(result: Any, kind: type) -> bool:
 
 
 def _number_difference(expected: float, result: Any) -> str:
-    if isinstance(result, torch.Tensor) and result.requires_grad:
-        return "the result is a tensor that keeps the record of its computation; expected a plain number"
     if isinstance(result, torch.Tensor) and result.numel() == 1:
         result = result.item()
     if isinstance(result, bool) or not isinstance(result, Real):
@@ -70,6 +68,8 @@ def _number_difference(expected: float, result: Any) -> str:
 def _items_difference(expected: Sequence[Any], result: Sequence[Any]) -> str:
     if len(result) != len(expected):
         return f"the result has {len(result)} items; expected {len(expected)}"
+    if any(isinstance(e, float) and _on_record(r) for e, r in zip(expected, result, strict=True)):
+        return "the result holds tensors that keep the record of their computation; expected plain numbers"
     differences = [_described(e, r) for e, r in zip(expected, result, strict=True)]
     if not any(differences):
         return ""
@@ -77,6 +77,11 @@ def _items_difference(expected: Sequence[Any], result: Sequence[Any]) -> str:
     if _reordered(expected, result):
         return f"the items of the result are right, but in another order, from item {first} on"
     return f"item {first}: {found}"
+
+
+def _on_record(item: Any) -> bool:
+    """Whether it is a tensor that, kept in a list, keeps all that it was computed from."""
+    return isinstance(item, torch.Tensor) and item.requires_grad
 
 
 def _reordered(expected: Sequence[Any], result: Sequence[Any]) -> bool:
