@@ -12,8 +12,9 @@ from torch import nn
 
 from tfbook import data, runtime
 from tfbook.course.experiments import experiment
+from tfbook.course.summaries import mean_and_range
 from tfbook.course.translators import Task
-from tfbook.lessons.transformer.ablation import RATES, Chain, Machine, runs
+from tfbook.lessons.transformer.ablation import LONGEST, MACHINES, RATES, Chain, Machine, runs
 from tfbook.lessons.transformer.stacks import spread_of
 from tfbook.models.transformer import Transformer
 from tfbook.text.pairs import Pair, collate, filter_by_length
@@ -36,12 +37,15 @@ def _chained(half: str, *parts: str) -> Callable[[Transformer], None]:
 
 
 PLACES = {
+    "nowhere": Machine(),
     "decoder's self-attention": Machine(remove=_chained("decoder", "mixer")),
     "cross-attention": Machine(remove=_chained("decoder", "cross")),
     "encoder's self-attention": Machine(remove=_chained("encoder", "mixer")),
     "the whole decoder": Machine(remove=_chained("decoder", "mixer", "cross", "feed_forward")),
     "the whole encoder": Machine(remove=_chained("encoder", "mixer", "feed_forward")),
+    "everywhere": MACHINES["no residuals"],
 }
+SHORT = 350  # steps
 
 
 @torch.inference_mode()
@@ -57,18 +61,27 @@ def memory_spread(model: Transformer, pairs: Sequence[Pair], task: Task) -> floa
 
 
 @experiment
-def places(seeds: Sequence[int] = (1, 2), rates: Sequence[float] = RATES[:1]) -> list[dict[str, Any]]:
-    """BLEU of each machine of `PLACES` at the page's rate, and how much its encoder's vectors differ."""
+def places(seeds: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict[str, Any]]:
+    """Each machine of `PLACES` after half as many steps, at the page's rate, and how much its encoder's vectors differ."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
-    pairs = filter_by_length(corpus["test"], 3, 10)[:50]
+    pairs = filter_by_length(corpus["test"], 3, LONGEST)[:50]
     rows = []
-    for row, model in runs(seeds, rates, machines=PLACES):
+    for row, model in runs(seeds, RATES[:1], machines=PLACES, steps=steps):
         runtime.seed(row["seed"])
         before = memory_spread(PLACES[row["machine"]].build(task), pairs, task)
         spreads = {"spread before": before, "spread": memory_spread(model, pairs, task)}
         rows.append(row | {name: round(value, 4) for name, value in spreads.items()})
     return rows
+
+
+def places_table(runs: DataFrame) -> DataFrame:
+    """Loss and BLEU of `places`, mean and range over seeds, and the memory's spread before and after training."""
+    digits = {"loss": 2, "bleu": 0, "spread before": 3, "spread": 3}
+    groups = runs.groupby("machine", sort=False)
+    table = groups[[*digits]].agg({name: partial(mean_and_range, digits=d) for name, d in digits.items()})
+    table.columns = ["loss", "BLEU", "spread, untrained", "spread, trained"]
+    return table.rename_axis(None)
 
 
 # ---- rivals ----------------------------------------------------------------------------------------------------------
@@ -80,13 +93,20 @@ def _without_relu(model: Transformer) -> None:
             block.feed_forward.branch.activation = nn.Identity()
 
 
+def _without_any_norm(model: Transformer) -> None:
+    MACHINES["no norms"].remove(model)
+    for half in (model.encoder, model.decoder):
+        half.stack.norm = nn.Identity()
+
+
 OF_EQUAL_SIZE = {
-    "feed-forward without ReLU": Machine(remove=_without_relu),
+    "linear feed-forward": Machine(remove=_without_relu),
     "one head": Machine(heads=1),
+    "no norms, not even the last": Machine(remove=_without_any_norm),
 }
 
 
 @experiment
-def equal_size(seeds: Sequence[int] = (1, 2, 3), rates: Sequence[float] = RATES) -> list[dict[str, Any]]:
-    """BLEU of each machine of `OF_EQUAL_SIZE`, which have as many parameters as the whole one, as in `ablation`."""
+def equal_size(seeds: Sequence[int] = (1, 2), rates: Sequence[float] = RATES[:1]) -> list[dict[str, Any]]:
+    """The same of `OF_EQUAL_SIZE`, which have as many matrices as the whole machine, after as many steps as it."""
     return [row for row, _ in runs(seeds, rates, machines=OF_EQUAL_SIZE)]

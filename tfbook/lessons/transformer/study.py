@@ -33,12 +33,14 @@ from tfbook.lessons.transformer.broken import (
 from tfbook.lessons.transformer.claims import CLAIMS as CLAIMS
 from tfbook.lessons.transformer.inside import (
     AttentionMap as AttentionMap,
+    growth as growth,
     package_model as package_model,
     parameter_names as parameter_names,
-    shapes as shapes,
+    steps as steps,
     three_maps as three_maps,
 )
 from tfbook.lessons.transformer.live import take_out as take_out
+from tfbook.lessons.transformer.localized import places_table as places_table
 from tfbook.lessons.transformer.stacks import (
     StackVariant as StackVariant,
     first_loss as first_loss,
