@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from tfbook import runtime
 from tfbook.attention import POSITIONS
 from tfbook.attention.recording import record
+from tfbook.course.metrics import Link
 from tfbook.course.translators import Task
 from tfbook.models import transformer
 from tfbook.models.blocks import Config
@@ -36,7 +38,7 @@ def growth(board: Mapping[str, tuple[float, float, str]]) -> DataFrame:
     return pd.DataFrame(rows).set_index("machine").rename_axis(None)
 
 
-def _shortened(said: str, *, longest: int = 60) -> str:
+def _shortened(said: str, *, longest: int = 45) -> str:
     """What was said, cut after a word, or a dash where it was nothing."""
     return textwrap.shorten(said, longest, placeholder=" …") or "–"
 
@@ -93,6 +95,16 @@ def parameter_names(layers: int) -> dict[str, str]:
 
 
 # ---- three attentions ------------------------------------------------------------------------------------------------
+
+
+def swapped(pair: Pair) -> list[Link]:
+    """The sure links of the first two neighbors that change places and have one link each; none if there are none."""
+    sources, targets = (Counter(link[side] for link in pair.sure) for side in (0, 1))
+    alone = {link for link in pair.sure if sources[link[0]] == targets[link[1]] == 1}
+    for j, t in sorted(alone):
+        if (j + 1, t - 1) in alone:
+            return [(j, t), (j + 1, t - 1)]
+    return []
 
 
 class AttentionMap(NamedTuple):

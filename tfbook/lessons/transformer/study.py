@@ -37,6 +37,7 @@ from tfbook.lessons.transformer.inside import (
     package_model as package_model,
     parameter_names as parameter_names,
     steps as steps,
+    swapped as swapped,
     three_maps as three_maps,
 )
 from tfbook.lessons.transformer.live import take_out as take_out
@@ -310,12 +311,12 @@ def against_lesson_01(race: DataFrame) -> dict[int, float]:
 
 
 def crossing(pairs: Sequence[Pair], *, words: int = 7) -> Pair:
-    """The first pair of about `words` words, source and target, in which two neighbors swap.
+    """The first pair of about `words` words in which two neighbors, linked to one word each, change places.
 
     Raises ValueError when there is none.
     """
     for pair in pairs:
-        if abs(len(pair.source) - words) < 2 and any((j + 1, t - 1) in pair.sure for j, t in pair.sure):
+        if abs(len(pair.source) - words) < 2 and swapped(pair):
             return pair
     raise ValueError(f"no pair of about {words} words has neighbors that swap; expected one or more")
 
