@@ -98,8 +98,8 @@ def draw_three_attentions(maps: Sequence[AttentionMap], pair: Pair) -> Picture:
     alt = (
         "Three maps of attention weights on one sentence, a row for each word that looks. Encoder: any source word "
         "may look at any other. Decoder: nothing right of the diagonal. Cross-attention: each target word looks at the "
-        f"source while it is written; rings mark gold alignments, in which {hits} of {len(cross)} words look most, and a line "
-        "joins those of two neighbors that change places."
+        f"source while it is written; rings mark gold alignments, in which {hits} of {len(cross)} words look most, and "
+        "a line joins those of two neighbors that change places."
     )
     return figure, alt
 

@@ -62,7 +62,7 @@ def memory_spread(model: Transformer, pairs: Sequence[Pair], task: Task) -> floa
 
 @experiment
 def places(seeds: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict[str, Any]]:
-    """Each machine of `PLACES` after half as many steps, at the page's rate, and how much its encoder's vectors differ."""
+    """Each machine of `PLACES` after half as many steps, and how much its encoder's vectors differ."""
     corpus = data.load("english-french")
     task = Task.of(corpus, corpus["train"])
     pairs = filter_by_length(corpus["test"], 3, LONGEST)[:50]
