@@ -34,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(name: str, task: Task) -> Transformer:
     runtime.seed(1)
-    return (ablation.MACHINES | ablation.WITHOUT_ATTENTION | localized.OF_EQUAL_SIZE)[name].build(task)
+    return (ablation.MACHINES | ablation.WITHOUT_ATTENTION | localized.CHOICES)[name].build(task)
 
 
 def scores(model: Transformer, task: Task) -> Tensor:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("float32")
 
 WORDS, SIZES = (11, 13), (16, 2, 32, 2)
 STORED = {part: f"no {part}" for part in live.REMOVALS} | {"all norms": "no norms, not even the last"}
-MACHINES = ablation.MACHINES | ablation.WITHOUT_ATTENTION | localized.OF_EQUAL_SIZE
+MACHINES = ablation.MACHINES | ablation.WITHOUT_ATTENTION | localized.CHOICES
 DEFINITIONS = ("class ", "def attention(", "def sinusoids(", "def train(")
 
 

@@ -15,7 +15,6 @@ from tfbook.course.translators import Task
 from tfbook.data.download import File, fetch
 from tfbook.generation.search import translate
 from tfbook.lessons.transformer.ablation import MACHINES, WITHOUT_ATTENTION
-from tfbook.lessons.transformer.localized import OF_EQUAL_SIZE
 from tfbook.models.transformer import Transformer
 from tfbook.text.pairs import Pair
 from tfbook.text.words import detokenize, tokenize
@@ -94,7 +93,7 @@ def versions(task: Task) -> dict[str, Callable[[str], str]]:
 
 def best_runs(runs: DataFrame) -> DataFrame:
     """The runs of `ablation`, or `attentions`, at each machine's best rate on validation sentences, in their order."""
-    order = [*MACHINES, *WITHOUT_ATTENTION, *OF_EQUAL_SIZE]
+    order = [*MACHINES, *WITHOUT_ATTENTION]
     first = runs[runs["seed"] == runs["seed"].min()]
     best = first.loc[first.groupby("machine")["valid"].idxmax()].set_index("machine")["lr"]
     chosen = runs[runs["lr"] == runs["machine"].map(best)]

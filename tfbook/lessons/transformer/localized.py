@@ -12,7 +12,7 @@ from torch import nn
 
 from tfbook import data, runtime
 from tfbook.course.experiments import experiment
-from tfbook.course.summaries import mean_and_range
+from tfbook.course.summaries import ranges
 from tfbook.course.translators import Task
 from tfbook.lessons.transformer.ablation import LONGEST, MACHINES, RATES, Chain, Machine, runs
 from tfbook.lessons.transformer.stacks import spread_of
@@ -36,6 +36,7 @@ def _chained(half: str, *parts: str) -> Callable[[Transformer], None]:
     return partial(_chain, half=half, parts=parts)
 
 
+WHOLE = "the whole machine"
 PLACES = {
     "nowhere": Machine(),
     "decoder's self-attention": Machine(remove=_chained("decoder", "mixer")),
@@ -77,11 +78,9 @@ def places(seeds: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict[st
 
 def places_table(runs: DataFrame) -> DataFrame:
     """Loss and BLEU of `places`, mean and range over seeds, and the memory's spread before and after training."""
-    digits = {"loss": 2, "bleu": 0, "spread before": 3, "spread": 3}
-    groups = runs.groupby("machine", sort=False)
-    table = groups[[*digits]].agg({name: partial(mean_and_range, digits=d) for name, d in digits.items()})
-    table.columns = ["loss", "BLEU", "spread, untrained", "spread, trained"]
-    return table.rename_axis(None)
+    names = {"bleu": "BLEU", "spread before": "spread, untrained", "spread": "spread, trained"}
+    digits = {"loss": 2, "BLEU": 0, "spread, untrained": 3, "spread, trained": 3}
+    return ranges(runs.rename(columns=names), "machine", digits)
 
 
 # ---- rivals ----------------------------------------------------------------------------------------------------------
@@ -99,7 +98,8 @@ def _without_any_norm(model: Transformer) -> None:
         half.stack.norm = nn.Identity()
 
 
-OF_EQUAL_SIZE = {
+CHOICES = {
+    "no feed-forward": MACHINES["no feed-forward"],
     "linear feed-forward": Machine(remove=_without_relu),
     "one head": Machine(heads=1),
     "no norms, not even the last": Machine(remove=_without_any_norm),
@@ -107,6 +107,14 @@ OF_EQUAL_SIZE = {
 
 
 @experiment
-def equal_size(seeds: Sequence[int] = (1, 2), rates: Sequence[float] = RATES[:1]) -> list[dict[str, Any]]:
-    """The same of `OF_EQUAL_SIZE`, which have as many matrices as the whole machine, after as many steps as it."""
-    return [row for row, _ in runs(seeds, rates, machines=OF_EQUAL_SIZE)]
+def choices(seeds: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict[str, Any]]:
+    """Each machine of `CHOICES` after half as many steps, at the page's rate."""
+    return [row for row, _ in runs(seeds, RATES[:1], machines=CHOICES, steps=steps)]
+
+
+def choices_table(rivals: DataFrame, places: DataFrame) -> DataFrame:
+    """Loss and BLEU of `choices` below the whole machine's, which `places` has: mean and range over seeds."""
+    import pandas as pd
+
+    whole = places[places["machine"] == "nowhere"].replace({"machine": {"nowhere": WHOLE}})
+    return ranges(pd.concat([whole, rivals]).rename(columns={"bleu": "BLEU"}), "machine", {"loss": 2, "BLEU": 0})
