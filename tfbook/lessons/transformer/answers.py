@@ -7,12 +7,12 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "alone": """
-A few right words, and then nonsense or an early end. The decoder finds words of the source, but it can tell neither
-their order nor what it has written so far: each word is chosen from the *last* one alone.
+A few right words, and an early end. The decoder finds words of the source, but it can tell neither their order nor what
+it has written so far: each word is chosen from the *last* one alone.
 """,
         "more": """
-It translates nothing at all now. The loss is hardly below 5.3 nats, which is what a model reaches that knows only how
-frequent each word is: you need to look no further than the frequencies of the words for that.
+Much worse: it translates nothing at all now. Its loss is not far below 5.3 nats, which is what a model reaches that
+knows only how frequent each word is.
 """,
         "spread": """
 After a few layers of attention alone, all twelve positions hold practically the same vector, because every layer
