@@ -397,3 +397,18 @@ def test_what_the_lesson_says_of_attention_holds_for_the_stored_runs() -> None:
     assert more["max"]["no cross-attention"] < 1
     assert more["min"]["no feed-forward, five blocks"] < whole["mean"]["the whole machine"]
     assert more["max"]["no feed-forward, five blocks"] > whole["mean"]["the whole machine"]
+
+
+def test_what_the_lesson_says_of_places_holds_for_the_stored_runs() -> None:
+    runs = stored("transformer.places").frame.groupby("machine")
+    low, high = runs["loss"].min(), runs["loss"].max()
+    for half in ("the whole encoder", "the whole decoder"):
+        assert high["nowhere"] + 1 < low[half]
+        assert high[half] + 1 < low["everywhere"]
+    assert high["cross-attention"] > low["cross-attention"] + 1, "two runs that differ a lot"
+    places = ("decoder's self-attention", "cross-attention", "encoder's self-attention")
+    assert runs["loss"].mean()[[*places]].idxmin() == places[0]
+    spread = runs["spread before"]
+    for place in localized.PLACES:
+        alike = "encoder" in place or place == "everywhere"
+        assert (spread.max()[place] < 1e-3) if alike else (spread.min()[place] > 0.8)

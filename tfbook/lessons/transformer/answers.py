@@ -35,7 +35,11 @@ input, and copying it is far easier than translating. When the model writes, the
 nothing until you know what the model was allowed to see.
 """,
         "places": """
-PLACES
+In both, and neither half's loss comes near to that of losing them everywhere. In the encoder it is the spread: without
+residuals the untrained memory's vectors are practically equal, and training has to pull them apart before it can teach
+the decoder where to look. In the decoder it is the cross-attention. Its values come from the *source*, so where they
+replace the stream, the words written so far survive only in the queries that choose the mixture. The two runs of this
+row differ a lot. The decoder's self-attention, which mixes the words written so far, needs its residual least.
 """,
         "lengths": """
 Within the lengths of training both Transformers win. The smaller one has two thirds of the recurrent translator's
@@ -45,7 +49,15 @@ to 25 points behind: at 31 to 40 words they reach 20 to 30 BLEU, and the recurre
 one more step of the same kind.
 """,
         "attentions": """
-ATTENTIONS
+Three of them do. Without any self-attention, each word is read and written without regard to its neighbors, except
+through the decoder's look at the source. That still gives 76 BLEU: in short sentences most words can be translated one
+by one. Putting them in order takes positions, and without these it is 58. (Both machines were best at the highest rate
+that was tried, so they may be better still.) Without cross-attention nothing of the English sentence reaches the
+decoder, and it can only guess.
+
+The fourth machine is as good as the whole one: what the feed-forward layers give here, more attention gives as well. But
+five blocks are also deeper, and this generated language has under a thousand words. A large model, which has more to
+remember than a grammar, may need its feed-forward layers more.
 """,
     }
 )
