@@ -34,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def built(name: str, task: Task) -> Transformer:
     runtime.seed(1)
-    return (ablation.MACHINES | ablation.WITHOUT_ATTENTION | localized.CHOICES)[name].build(task)
+    return (ablation.MACHINES | ablation.WITHOUT_ATTENTION)[name].build(task)
 
 
 def scores(model: Transformer, task: Task) -> Tensor:
@@ -163,30 +163,9 @@ def test_residuals_are_gone_in_their_place_and_only_there(place: str, task: Task
 def test_a_memory_of_equal_vectors_has_no_spread(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs, model = task.corpus["test"], built("the whole machine", task)
     assert 0.3 < localized.memory_spread(model, pairs, task) <= 1
-    for embed in (model.encoder.embed,):
-        torch.nn.init.zeros_(embed.weight)
+    torch.nn.init.zeros_(model.encoder.embed.weight)
     model.encoder.stack.position = built("no positions", task).encoder.stack.position
     assert localized.memory_spread(model, pairs, task) < 1e-5
-
-
-def test_a_feed_forward_layer_without_its_relu_is_linear(task: Task) -> None:
-    x, y, nothing = torch.randn(2, SMALL.d_model), torch.randn(2, SMALL.d_model), torch.zeros(2, SMALL.d_model)
-    for name, linear in (("linear feed-forward", True), ("the whole machine", False)):
-        layer = built(name, task).decoder.stack.blocks[1].feed_forward.branch
-        with torch.no_grad():
-            whole, parts = layer(x + y) + layer(nothing), layer(x) + layer(y)
-        assert torch.allclose(whole, parts, atol=1e-5) == linear, name
-
-
-def test_one_head_has_as_many_parameters_as_several(task: Task) -> None:
-    one, whole = built("one head", task), built("the whole machine", task)
-    assert parameters(one) == parameters(whole)
-    assert one.encoder.stack.blocks[0].mixer.branch.heads == 1 < SMALL.heads
-
-
-def test_without_any_norm_none_is_left(task: Task) -> None:
-    names = [name for name, _ in built("no norms, not even the last", task).named_parameters()]
-    assert not [name for name in names if "norm" in name]
 
 
 def test_the_experiment_of_places_has_a_row_for_each_place_and_seed(

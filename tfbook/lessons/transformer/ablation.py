@@ -117,11 +117,10 @@ class Machine:
     remove: Callable[[Transformer], None] = lambda model: None
     warmup: int = STEPS // 6
     blocks: int | None = None  # in each half; None: as many as the page's
-    heads: int | None = None  # likewise
 
     def build(self, task: Task) -> Transformer:
         """The untrained translator, on the chosen device."""
-        config = replace(PAGE, layers=self.blocks or PAGE.layers, heads=self.heads or PAGE.heads)
+        config = replace(PAGE, layers=self.blocks or PAGE.layers)
         encoder, decoder = Encoder(len(task.source_vocab), config), Decoder(len(task.target_vocab), config)
         model = Transformer(encoder, decoder)
         self.remove(model)

@@ -55,9 +55,9 @@ by one. Putting them in order takes positions, and without these it is 58. (Both
 that was tried, so they may be better still.) Without cross-attention nothing of the English sentence reaches the
 decoder, and it can only guess.
 
-The fourth machine is as good as the whole one: what the feed-forward layers give here, more attention gives as well. But
-five blocks are also deeper, and this generated language has under a thousand words. A large model, which has more to
-remember than a grammar, may need its feed-forward layers more.
+The fourth machine is as good as the whole one: what the feed-forward layers give here, more attention gives as well.
+But five blocks are also deeper, and this generated language has under a thousand words. A large model, which has more
+to remember than a grammar, may need its feed-forward layers more.
 """,
     }
 )

@@ -1,4 +1,4 @@
-"""Residual connections taken out of one part of the translator at a time, and rivals of two of its choices."""
+"""Residual connections taken out of one part of the translator at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from tfbook import data, runtime
 from tfbook.course.experiments import experiment
@@ -22,8 +21,6 @@ from tfbook.text.pairs import Pair, collate, filter_by_length
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# ---- residuals, in one place at a time -------------------------------------------------------------------------------
-
 
 def _chain(model: Transformer, half: str, parts: Sequence[str]) -> None:
     """Takes the residuals of these branches out of every block of one half."""
@@ -36,7 +33,6 @@ def _chained(half: str, *parts: str) -> Callable[[Transformer], None]:
     return partial(_chain, half=half, parts=parts)
 
 
-WHOLE = "the whole machine"
 PLACES = {
     "nowhere": Machine(),
     "decoder's self-attention": Machine(remove=_chained("decoder", "mixer")),
@@ -81,40 +77,3 @@ def places_table(runs: DataFrame) -> DataFrame:
     names = {"bleu": "BLEU", "spread before": "spread, untrained", "spread": "spread, trained"}
     digits = {"loss": 2, "BLEU": 0, "spread, untrained": 3, "spread, trained": 3}
     return ranges(runs.rename(columns=names), "machine", digits)
-
-
-# ---- rivals ----------------------------------------------------------------------------------------------------------
-
-
-def _without_relu(model: Transformer) -> None:
-    for half in (model.encoder, model.decoder):
-        for block in half.stack.blocks:
-            block.feed_forward.branch.activation = nn.Identity()
-
-
-def _without_any_norm(model: Transformer) -> None:
-    MACHINES["no norms"].remove(model)
-    for half in (model.encoder, model.decoder):
-        half.stack.norm = nn.Identity()
-
-
-CHOICES = {
-    "no feed-forward": MACHINES["no feed-forward"],
-    "linear feed-forward": Machine(remove=_without_relu),
-    "one head": Machine(heads=1),
-    "no norms, not even the last": Machine(remove=_without_any_norm),
-}
-
-
-@experiment
-def choices(seeds: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict[str, Any]]:
-    """Each machine of `CHOICES` after half as many steps, at the page's rate."""
-    return [row for row, _ in runs(seeds, RATES[:1], machines=CHOICES, steps=steps)]
-
-
-def choices_table(rivals: DataFrame, places: DataFrame) -> DataFrame:
-    """Loss and BLEU of `choices` below the whole machine's, which `places` has: mean and range over seeds."""
-    import pandas as pd
-
-    whole = places[places["machine"] == "nowhere"].replace({"machine": {"nowhere": WHOLE}})
-    return ranges(pd.concat([whole, rivals]).rename(columns={"bleu": "BLEU"}), "machine", {"loss": 2, "BLEU": 0})

@@ -41,7 +41,7 @@ from tfbook.lessons.transformer.inside import (
     three_maps as three_maps,
 )
 from tfbook.lessons.transformer.live import take_out as take_out
-from tfbook.lessons.transformer.localized import choices_table as choices_table, places_table as places_table
+from tfbook.lessons.transformer.localized import places_table as places_table
 from tfbook.lessons.transformer.stacks import (
     StackVariant as StackVariant,
     first_loss as first_loss,
