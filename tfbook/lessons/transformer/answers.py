@@ -26,8 +26,8 @@ All three come out the same: layer norm removes size and offset, and keeps the p
 """,
         "norms": """
 They make it *worse*, for now. The feed-forward layers helped, but with norms the machine learns more slowly at first.
-We keep them for what this row does not show: at higher rates (Section 8) and in deeper stacks
-([Going further](#What-layer-norm-buys)), machines without them break down.
+We keep them for what this row does not show: at higher rates, machines without them break down, here (Section 8) and
+in a deeper stack ([Going further](#What-layer-norm-buys)).
 """,
         "live": """
 Lower, and the BLEU is 0. In training the answer to each position stands one place to the right, in the decoder's own
@@ -35,11 +35,11 @@ input, and copying it is far easier than translating. When the model writes, the
 nothing until you know what the model was allowed to see.
 """,
         "places": """
-In both, and neither half's loss comes near to that of losing them everywhere. In the encoder it is the spread: without
-residuals the untrained memory's vectors are practically equal, and training has to pull them apart before it can teach
-the decoder where to look. In the decoder it is the cross-attention. Its values come from the *source*, so where they
-replace the stream, the words written so far survive only in the queries that choose the mixture. The two runs of this
-row differ a lot. The decoder's self-attention, which mixes the words written so far, needs its residual least.
+In both, and neither half's loss comes near to that of losing them everywhere. In the encoder the spread shows a likely
+reason: without residuals the untrained memory's vectors are practically equal, and training has to pull them apart. In
+the decoder the cross-attention needs its residual most. Its values come from the *source*, so where they replace the
+stream, the words written so far survive only in the queries that choose the mixture. (Its two runs differ a lot.) The
+decoder's self-attention, which mixes the words written so far, needs its residual least.
 """,
         "lengths": """
 Within the lengths of training both Transformers win. The smaller one has two thirds of the recurrent translator's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import log, nan
 from typing import TYPE_CHECKING
 
@@ -90,8 +91,8 @@ def draw_three_attentions(maps: Sequence[AttentionMap], pair: Pair) -> Picture:
         panels[2].plot(
             source + 0.5, target + 0.5, marker="o", markersize=11, markerfacecolor="none", color=COLORS[1], mew=2.2
         )
-    crossed = swapped(pair)
-    panels[2].plot(*(np.array(crossed).T.reshape(2, -1) + 0.5), color=COLORS[1], linewidth=2.2, marker="none")
+    for (j, t), (k, u) in pairwise(swapped(pair)):
+        panels[2].plot([j + 0.5, k + 0.5], [t + 0.5, u + 0.5], color=COLORS[1], linewidth=2.2, marker="none")
     cross = maps[2].weights[: len(pair.target)].argmax(dim=-1).tolist()
     hits = sum((source, target) in pair.sure for target, source in enumerate(cross))
     panels[2].set_title(f"Cross: {hits} of {len(cross)} find their word", pad=10)
