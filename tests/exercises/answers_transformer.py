@@ -48,6 +48,17 @@ def masks_without_padded_queries_in_cross_attention(source: Tensor, target: Tens
     return encoder, decoder, cross & queries[:, :, None]
 
 
+def masks_with_the_lengths_of_the_target(source: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    encoder, decoder, _ = masks_by_loops(source, target)
+    seen = torch.arange(int(source.max()))[None] < target[:, None]
+    return encoder, decoder, seen[:, None].expand(-1, int(target.max()), -1)
+
+
+def block_with_one_residual(x: Tensor, *layers: Callable[[Tensor], Tensor]) -> Tensor:
+    attention, feed_forward, first, second = layers
+    return feed_forward(second(attention(first(x)))) + x
+
+
 def rates_of_the_first_steps(steps: Tensor, d_model: int, warmup: int) -> Tensor:
     return rates_by_cases(torch.arange(len(steps)), d_model, warmup)
 
@@ -64,6 +75,8 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (transformer.training_loss, loss_sentence_by_sentence, "words of short ones would weigh more"),
     (transformer.training_loss, loss_one_place_too_late, "one place too late"),
     (transformer.three_masks, masks_without_padded_queries_in_cross_attention, "cross-attention blocks padded queries"),
+    (transformer.three_masks, masks_with_the_lengths_of_the_target, "by the lengths of the target: its keys are the"),
+    (transformer.pre_norm_block, block_with_one_residual, "one residual for both layers"),
     (transformer.learning_rate, rates_of_the_first_steps, "you counted the entries"),
 ]
 

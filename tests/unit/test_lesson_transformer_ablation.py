@@ -19,9 +19,9 @@ from tfbook.course.cost import parameters
 from tfbook.course.experiments import stored
 from tfbook.course.translators import Quality, Task
 from tfbook.data.translation import Translations
-from tfbook.lessons.transformer import ablation, broken, inside
+from tfbook.lessons.transformer import ablation, broken, inside, localized
 from tfbook.models.transformer import Transformer
-from tfbook.text import collate, filter_by_length
+from tfbook.text import Pair, collate, filter_by_length
 
 pytestmark = pytest.mark.usefixtures("float32")
 SMALL = replace(TINY, layers=2, position=POSITIONS["sinusoidal"])
@@ -136,6 +136,52 @@ def test_a_machine_without_a_part_still_writes_word_by_word(name: str, task: Tas
     torch.testing.assert_close(torch.cat(steps, dim=1), whole, atol=1e-5, rtol=1e-4)
 
 
+CHAINED = {
+    "nowhere": set(),
+    "decoder's self-attention": {"decoder mixer"},
+    "cross-attention": {"decoder cross"},
+    "encoder's self-attention": {"encoder mixer"},
+    "the whole decoder": {"decoder mixer", "decoder cross", "decoder feed_forward"},
+    "the whole encoder": {"encoder mixer", "encoder feed_forward"},
+    "everywhere": {
+        *("decoder mixer", "decoder cross", "decoder feed_forward"),
+        *("encoder mixer", "encoder feed_forward"),
+    },
+}
+
+
+@pytest.mark.parametrize("place", localized.PLACES)
+def test_residuals_are_gone_in_their_place_and_only_there(place: str, task: Task) -> None:
+    model, found = localized.PLACES[place].build(task), set()
+    for half in ("encoder", "decoder"):
+        for block in getattr(model, half).stack.blocks:
+            parts = ("mixer", "cross", "feed_forward")
+            found |= {f"{half} {part}" for part in parts if isinstance(getattr(block, part), ablation.Chain)}
+    assert found == CHAINED[place]
+
+
+def test_a_memory_of_equal_vectors_has_no_spread(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs, model = task.corpus["test"], built("the whole machine", task)
+    assert 0.3 < localized.memory_spread(model, pairs, task) <= 1
+    torch.nn.init.zeros_(model.encoder.embed.weight)
+    model.encoder.stack.position = built("no positions", task).encoder.stack.position
+    assert localized.memory_spread(model, pairs, task) < 1e-5
+
+
+def test_the_experiment_of_places_has_a_row_for_each_place_and_seed(
+    corpus: Translations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "load", lambda name: corpus)
+    names = ("nowhere", "the whole encoder")
+    monkeypatch.setattr(localized, "PLACES", {name: localized.PLACES[name] for name in names})
+    found = localized.places((1, 2), steps=ablation.STEPS // 6 + 1)
+    assert [(row["machine"], row["seed"]) for row in found] == [(name, seed) for seed in (1, 2) for name in names]
+    assert all(row["lr"] == ablation.RATES[0] and row["loss"] > 0 for row in found)
+    table = localized.places_table(pd.DataFrame(found))
+    assert table.index.tolist() == list(names)
+    assert float(table["spread, untrained"]["nowhere"].split()[0]) > 0.3
+
+
 def test_the_rate_goes_up_a_ramp_and_down_to_nothing() -> None:
     recipe = ablation.MACHINES["the whole machine"].recipe(1.0, 700)
     assert [recipe.schedule(step, 700) for step in (0, 115, 116, 408)] == pytest.approx([1 / 116, 1, 1, 0.5])
@@ -248,6 +294,34 @@ def test_feed_forward_layers_hold_57_percent_of_the_blocks_matrices(monkeypatch:
     assert feed_forward / parameters(model) == pytest.approx(0.4, abs=0.01)
 
 
+# ---- tables of the page ----------------------------------------------------------------------------------------------
+
+
+def test_the_scoreboard_has_a_row_for_each_machine_in_order() -> None:
+    said = "mot " * 30
+    table = inside.growth({"one": (4.816, 0.2, ""), "two": (0.5, 35.6, said)})
+    assert table.index.tolist() == ["one", "two"]
+    assert table.loc["one"].tolist() == ["4.82", "0", "–"]
+    assert table["BLEU"]["two"] == "36"
+    assert len(table["your sentence"]["two"]) <= 45
+    assert table["your sentence"]["two"].endswith("mot …")
+
+
+def test_steps_are_those_of_the_first_word() -> None:
+    table = inside.steps({"x": torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), "y": torch.tensor([[[-0.5, 0.0]]])})
+    assert table.index.tolist() == ["x", "y"]
+    assert table.to_numpy().tolist() == [["1.00", "2.00"], ["-0.50", "0.00"]]
+
+
+def test_neighbors_that_swap_have_one_link_each() -> None:
+    """In the second pair, one of the two words is linked to another word as well."""
+    source, target = ("red", "car"), ("voiture", "rouge")
+    swap = frozenset({(0, 1), (1, 0)})
+    assert inside.swapped(Pair(source, target, sure=swap)) == [(0, 1), (1, 0)]
+    assert inside.swapped(Pair(source, (*target, "la"), sure=swap | {(1, 2)})) == []
+    assert inside.swapped(Pair(source, target, sure=frozenset({(0, 0), (1, 1)}))) == []
+
+
 # ---- inside ------------------------------------------------------------------------------------------------------
 
 
@@ -302,3 +376,18 @@ def test_what_the_lesson_says_of_attention_holds_for_the_stored_runs() -> None:
     assert more["max"]["no cross-attention"] < 1
     assert more["min"]["no feed-forward, five blocks"] < whole["mean"]["the whole machine"]
     assert more["max"]["no feed-forward, five blocks"] > whole["mean"]["the whole machine"]
+
+
+def test_what_the_lesson_says_of_places_holds_for_the_stored_runs() -> None:
+    runs = stored("transformer.places").frame.groupby("machine")
+    low, high = runs["loss"].min(), runs["loss"].max()
+    for half in ("the whole encoder", "the whole decoder"):
+        assert high["nowhere"] + 1 < low[half]
+        assert high[half] + 1 < low["everywhere"]
+    assert high["cross-attention"] > low["cross-attention"] + 1, "two runs that differ a lot"
+    places = ("decoder's self-attention", "cross-attention", "encoder's self-attention")
+    assert runs["loss"].mean()[[*places]].idxmin() == places[0]
+    spread = runs["spread before"]
+    for place in localized.PLACES:
+        alike = "encoder" in place or place == "everywhere"
+        assert (spread.max()[place] < 1e-3) if alike else (spread.min()[place] > 0.8)

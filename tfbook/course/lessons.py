@@ -37,7 +37,7 @@ LESSONS = (
     Lesson(2, "scoring_functions", "Scoring functions", "What makes a key match a query?", 55, 1),
     Lesson(3, "self_attention", "Self-attention", "What if every token looks at every token?", 55, 1),
     Lesson(4, "positions", "Positions", "Where is each token?", 55, 1),
-    Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 45, 2),
+    Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 50, 2),
     Lesson(6, "decoding", "Decoding", "How does a model write?", 50, 2),
     Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 50, 2),
     Lesson(8, "bert_masking", "BERT masking", "What can a model learn by reading both ways?", 55, 2),

@@ -187,6 +187,10 @@ pre_norm_block.mistakes(
         "the second sum forgets what attention found: add to the x that it has left": (
             lambda x, attend, feed, norm_1, norm_2: x + feed(norm_2(x + attend(norm_1(x))))
         ),
+        (
+            "one residual for both layers: what attention finds reaches the stream only through the feed-forward net; "
+            "each layer's output is added to x"
+        ): lambda x, attend, feed, norm_1, norm_2: x + feed(norm_2(attend(norm_1(x)))),
         "attention has no residual: what it does not find is lost": _block("no residual", "pre-norm"),
         "the feed-forward net has no residual: x ends with it": _block("pre-norm", "no residual"),
         "no branch is added to anything: this is a chain of layers without residuals": (
@@ -325,6 +329,13 @@ three_masks.mistakes(
         ),
         "cross-attention is masked by the lengths of the target: its keys are the words of the source": (
             _changed(cross=lambda mask, words: words.repeat(1, mask.shape[1], 1))
+        ),
+        (
+            "cross-attention counts the words of the source by the lengths of the target: its keys are the source's, "
+            "and so are the lengths that hide their padding"
+        ): lambda source, target: (
+            *three_masks.reference(source, target)[:2],
+            (torch.arange(int(source.max())) < target[:, None])[:, None].repeat(1, int(target.max()), 1),
         ),
         (
             "cross-attention blocks the padded queries of the target and lets everyone read the padding of the source: "

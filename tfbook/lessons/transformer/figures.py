@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import log, nan
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from tfbook import plot
 from tfbook.course.summaries import Curve, bands, unnest
-from tfbook.lessons.transformer.inside import AttentionMap
+from tfbook.lessons.transformer.inside import AttentionMap, swapped
 from tfbook.lessons.transformer.schematics import (
     draw_blocks as draw_blocks,
     draw_masks as draw_masks,
@@ -90,13 +91,16 @@ def draw_three_attentions(maps: Sequence[AttentionMap], pair: Pair) -> Picture:
         panels[2].plot(
             source + 0.5, target + 0.5, marker="o", markersize=11, markerfacecolor="none", color=COLORS[1], mew=2.2
         )
+    for (j, t), (k, u) in pairwise(swapped(pair)):
+        panels[2].plot([j + 0.5, k + 0.5], [t + 0.5, u + 0.5], color=COLORS[1], linewidth=2.2, marker="none")
     cross = maps[2].weights[: len(pair.target)].argmax(dim=-1).tolist()
     hits = sum((source, target) in pair.sure for target, source in enumerate(cross))
     panels[2].set_title(f"Cross: {hits} of {len(cross)} find their word", pad=10)
     alt = (
         "Three maps of attention weights on one sentence, a row for each word that looks. Encoder: any source word "
         "may look at any other. Decoder: nothing right of the diagonal. Cross-attention: each target word looks at the "
-        f"source while it is written; rings mark gold alignments, in which {hits} of {len(cross)} words look most."
+        f"source while it is written; rings mark gold alignments, in which {hits} of {len(cross)} words look most, and "
+        "a line joins those of two neighbors that change places."
     )
     return figure, alt
 
@@ -154,19 +158,18 @@ def draw_norms(runs: DataFrame) -> Picture:
 
 
 def draw_sweep(runs: DataFrame) -> Picture:
-    """Pre-norm and post-norm, with and without warm-up, and post-norm with a small initialization."""
+    """Pre-norm and post-norm, each with and without warm-up."""
     names = {
         "pre-norm": "pre-norm",
         "pre-norm, warm-up": "pre-norm,\nwarm-up",
         "post-norm": "post-norm",
         "post-norm, warm-up": "post-norm,\nwarm-up",
-        "post-norm, small weights": "post-norm,\nsmall weights",
     }
     alt = (
-        "Final loss against learning rate in five panels, a dot for each run. Pre-norm, with and without warm-up, "
+        "Final loss against learning rate in four panels, a dot for each run. Pre-norm, with and without warm-up, "
         "reaches losses near 0 at three of the four rates, but for one of three runs at 0.03 without warm-up, which "
         "ends at 2.1. Post-norm stays above 1.6 at every rate: with warm-up, near 1.7 at three rates; without, near "
-        "1.7 at two rates and at 2.3 at the others; small weights change little."
+        "1.7 at two rates and at 2.3 at the others."
     )
     return _panels(runs, names, "In 200 steps six pre-norm blocks learn, and six post-norm blocks do not"), alt
 
@@ -197,7 +200,7 @@ def draw_first_step(
     plot.lines(
         left,
         {name: (range(1, len(sizes) + 1), sizes) for name, sizes in gradients.items()},
-        title="Post-norm's gradients grow toward the output",
+        title="Pre-norm's gradients shrink toward the output",
         x="block (12 = next to the output)",
         y="gradient norm of $W_2$",
     )

@@ -1,16 +1,20 @@
-"""Inside lesson 05's own translator: shapes on the way, its equal in the package, and its three attentions."""
+"""Inside lesson 05's own translator: its scoreboard, its equal in the package, and its three attentions."""
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from tfbook import runtime
 from tfbook.attention import POSITIONS
 from tfbook.attention.recording import record
+from tfbook.course.metrics import Link
 from tfbook.course.translators import Task
 from tfbook.models import transformer
 from tfbook.models.blocks import Config
@@ -20,42 +24,31 @@ from tfbook.text.vocabulary import PAD
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# ---- shapes on the way -----------------------------------------------------------------------------------------------
-
-WAY = {  # a part of the page's model → its output in words
-    "encoder.embed": "a vector for each source word, its position added",
-    "encoder.blocks.0.attend.W_Q": "their queries, before they are split into heads",
-    "encoder.blocks.0.attend": "what each word gathered from the sentence",
-    "encoder.blocks.0.feed_forward.up": "four times as wide, before the ReLU",
-    "encoder.blocks.0.feed_forward": "what was computed at each position",
-    "encoder.blocks.0": "the stream after the first block",
-    "encoder.norm": "the memory, which the decoder reads",
-    "decoder.embed": "a vector for each target word so far",
-    "decoder.blocks.0.attend": "what each word gathered from earlier ones",
-    "decoder.blocks.0.look_back": "what each word gathered from the memory",
-    "decoder.blocks.0": "the stream after the first block",
-    "decoder.norm": "the last vectors, normalized",
-    "decoder.unembed": "a score for every word of the vocabulary",
-}
+# ---- tables of the page ----------------------------------------------------------------------------------------------
 
 
-def shapes(model: nn.Module, source: Int[Tensor, "batch source"], target: Int[Tensor, "batch target"]) -> DataFrame:
-    """The shape of each part's output in `WAY`, in order, for one pass of the page's model."""
+def growth(board: Mapping[str, tuple[float, float, str]]) -> DataFrame:
+    """The page's scoreboard: a row for each machine with its loss, its BLEU, and its translation of one sentence."""
     import pandas as pd
 
-    found: dict[str, tuple[int, ...]] = {}
-    parts = dict(model.named_modules())
+    rows = [
+        {"machine": name, "loss": f"{loss:.2f}", "BLEU": f"{bleu:.0f}", "your sentence": _shortened(said)}
+        for name, (loss, bleu, said) in board.items()
+    ]
+    return pd.DataFrame(rows).set_index("machine").rename_axis(None)
 
-    def noting(name: str) -> torch.utils.hooks.RemovableHandle:
-        return parts[name].register_forward_hook(lambda part, given, out: found.update({name: tuple(out.shape)}))
 
-    handles = [noting(name) for name in WAY]
-    with torch.no_grad():
-        model(source, target)
-    for handle in handles:
-        handle.remove()
-    rows = [{"part": name, "shape": str(found[name]), "holds": words} for name, words in WAY.items()]
-    return pd.DataFrame(rows).set_index("part").rename_axis(None)
+def _shortened(said: str, *, longest: int = 45) -> str:
+    """What was said, cut after a word, or a dash where it was nothing."""
+    return textwrap.shorten(said, longest, placeholder=" …") or "–"
+
+
+def steps(found: Mapping[str, Float[Tensor, "1 word number"]]) -> DataFrame:
+    """The first word's vector in each tensor: a row for each of them, a column for each number."""
+    import pandas as pd
+
+    rows = {name: [f"{number:.2f}" for number in x[0, 0].tolist()] for name, x in found.items()}
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 # ---- the same in the package -----------------------------------------------------------------------------------------
@@ -102,6 +95,16 @@ def parameter_names(layers: int) -> dict[str, str]:
 
 
 # ---- three attentions ------------------------------------------------------------------------------------------------
+
+
+def swapped(pair: Pair) -> list[Link]:
+    """The sure links of the first two neighbors that change places and have one link each; none if there are none."""
+    sources, targets = (Counter(link[side] for link in pair.sure) for side in (0, 1))
+    alone = {link for link in pair.sure if sources[link[0]] == targets[link[1]] == 1}
+    for j, t in sorted(alone):
+        if (j + 1, t - 1) in alone:
+            return [(j, t), (j + 1, t - 1)]
+    return []
 
 
 class AttentionMap(NamedTuple):

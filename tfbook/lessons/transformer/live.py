@@ -100,6 +100,12 @@ def _no_norms(model: Any) -> None:
         block.first_norm = nn.Identity()
 
 
+def _no_norms_at_all(model: Any) -> None:
+    _no_norms(model)
+    for half in (model.encoder, model.decoder):
+        half.norm = nn.Identity()
+
+
 def _no_feed_forward(model: Any) -> None:
     for block in _blocks(model):
         block.feed_forward = AddsNothing()
@@ -128,6 +134,7 @@ def _no_positions(model: Any) -> None:
 REMOVALS: dict[str, Callable[[Any], None]] = {
     "residuals": _no_residuals,
     "norms": _no_norms,
+    "all norms": _no_norms_at_all,
     "feed-forward": _no_feed_forward,
     "causal mask": _no_causal_mask,
     "self-attention": _no_self_attention,

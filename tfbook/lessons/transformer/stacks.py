@@ -160,16 +160,17 @@ def spreads(make: Callable[[], nn.Module], depth: int, width: int, *, positions:
     The layers are used twice: once each replaces its input, and once each is added to it.
     """
     chain = stream = torch.randn(1, positions, width)
-    found = {"attention alone": [_spread(chain)], "with residuals": [_spread(stream)]}
+    found = {"attention alone": [spread_of(chain)], "with residuals": [spread_of(stream)]}
     with torch.no_grad():
         for layer in (make() for _ in range(depth)):
             chain, stream = layer(chain), stream + layer(stream)
-            found["attention alone"].append(_spread(chain))
-            found["with residuals"].append(_spread(stream))
+            found["attention alone"].append(spread_of(chain))
+            found["with residuals"].append(spread_of(stream))
     return found
 
 
-def _spread(x: Float[Tensor, "1 position width"]) -> float:
+def spread_of(x: Float[Tensor, "1 position width"]) -> float:
+    """‖X − mean‖ / ‖X‖: 0 where all positions hold the same vector."""
     return float((x - x.mean(dim=1, keepdim=True)).norm() / x.norm())
 
 

@@ -33,12 +33,15 @@ from tfbook.lessons.transformer.broken import (
 from tfbook.lessons.transformer.claims import CLAIMS as CLAIMS
 from tfbook.lessons.transformer.inside import (
     AttentionMap as AttentionMap,
+    growth as growth,
     package_model as package_model,
     parameter_names as parameter_names,
-    shapes as shapes,
+    steps as steps,
+    swapped as swapped,
     three_maps as three_maps,
 )
 from tfbook.lessons.transformer.live import take_out as take_out
+from tfbook.lessons.transformer.localized import places_table as places_table
 from tfbook.lessons.transformer.stacks import (
     StackVariant as StackVariant,
     first_loss as first_loss,
@@ -308,12 +311,12 @@ def against_lesson_01(race: DataFrame) -> dict[int, float]:
 
 
 def crossing(pairs: Sequence[Pair], *, words: int = 7) -> Pair:
-    """The first pair of about `words` words, source and target, in which two neighbors swap.
+    """The first pair of about `words` words in which two neighbors, linked to one word each, change places.
 
     Raises ValueError when there is none.
     """
     for pair in pairs:
-        if abs(len(pair.source) - words) < 2 and any((j + 1, t - 1) in pair.sure for j, t in pair.sure):
+        if abs(len(pair.source) - words) < 2 and swapped(pair):
             return pair
     raise ValueError(f"no pair of about {words} words has neighbors that swap; expected one or more")
 
