@@ -273,7 +273,7 @@ def _branches_of(kind: str, depth: int, steps: int) -> list[dict[str, Any]]:
     return [same | {"seed": seed, "loss": round(value, 4)} for seed, value in zip(SEEDS, losses, strict=True)]
 
 
-# ---- stored: learned by heart ------------------------------------------------------------------------------------
+# ---- stored: memorized -------------------------------------------------------------------------------------------
 
 FEW, AT_ONCE = 100, 20  # stories, and how many in a batch, so that an epoch reads all of them
 EVERY, READINGS = 40, 80  # steps between evaluations, and epochs
