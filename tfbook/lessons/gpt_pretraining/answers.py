@@ -17,15 +17,15 @@ it, the model starts out confidently wrong; far below it, the measurement is wro
 network that sees one word can at best know what counting one word back knows: that is where it is heading.
 """,
         "branches": """
-In one layer, the norm does it all: 1.94 alone, and 1.97 with the sum. But in two, the norm alone is lost (4.04), and the
-sum alone does better (3.06). Only with both do two layers learn as quickly as one. So the straight path begins to matter
+In one layer, the norm does it all: 1.94 alone, 1.97 with the sum. But in two, the norm alone is lost (4.04), and the
+sum alone does better (3.06). Only with both do two layers learn as quickly as one. So the straight path matters
 as soon as there is depth.
 """,
         "ladder": """
 Attention, by far: one head takes the loss from 2.35 to 0.72, below that of counting four words back. Three more heads
 take off 0.15, and a second block 0.05. Other parts gain little or nothing. The feed-forward network is worth 0.01, and
-two blocks *without* it end within 0.01 of the whole, with as many right stories; in lesson 05's translator, it was worth
-as much as further attention of the same size.
+two blocks *without* it end within 0.01 of the whole, with as many right stories; in lesson 05's translator, it was
+worth as much as further attention of the same size.
 
 The surprise is the branch. It made the first 60 steps so quick, and now a single head does no better with it (0.70 to
 0.80 in three runs) than without (0.71 to 0.73). Four heads do not need it either. But without branches, every further
