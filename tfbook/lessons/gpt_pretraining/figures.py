@@ -130,7 +130,7 @@ def draw_ladder(losses: Mapping[str, Sequence[float]], bare: Mapping[str, Sequen
     first, *others = losses
     figure, axes = plt.subplots(figsize=(10, 4.4))
     near = [loss for runs in (*(losses[name] for name in others), *bare.values()) for loss in runs]
-    axes.set_xlim(perfect - 0.02, max(near) + 0.08)
+    axes.set_xlim(perfect - 0.02, max(near) + 0.14)  # room for the last label
     for row, name in enumerate(losses):
         if name == first:
             _note(axes, f"{fmean(losses[name]):.2f} →", axes.get_xlim()[1], row, "left")
@@ -141,7 +141,7 @@ def draw_ladder(losses: Mapping[str, Sequence[float]], bare: Mapping[str, Sequen
             _dots(axes, bare[name], row, "none")
             _note(axes, f"{fmean(bare[name]):.2f} without branches", max(bare[name]), row, "right", SOFT)
     axes.axvline(perfect, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.annotate("perfect", (perfect, 1), xycoords=("data", "axes fraction"), xytext=(0, 3), color=SOFT, ha="center")
+    axes.text(perfect, 1.01, "perfect", transform=axes.get_xaxis_transform(), color=SOFT, ha="center", va="bottom")
     axes.set_yticks(range(len(losses)), list(losses))
     axes.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
     figure.suptitle("Without branches, further layers hurt; with branches, they help")
