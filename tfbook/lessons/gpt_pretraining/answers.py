@@ -23,14 +23,13 @@ as soon as there is depth.
 """,
         "ladder": """
 Attention, by far: one head takes the loss from 2.35 to 0.72, below that of counting four words back. Three more heads
-take off 0.15, and a second block 0.05. Other parts gain little or nothing. The feed-forward network is worth 0.01, and
-two blocks *without* it end within 0.01 of the whole, with as many right stories; in lesson 05's translator, it was
-worth as much as further attention of the same size.
+take off 0.15, and a second block 0.05. The feed-forward network takes off 0.01, hardly more than runs differ, and two
+blocks *without* it end within 0.01 of the whole, with as many right stories.
 
-The surprise is the branch. It made the first 60 steps so quick, and now a single head does no better with it (0.70 to
-0.80 in three runs) than without (0.71 to 0.73). Four heads do not need it either. But without branches, every further
-layer makes it *worse*: 0.62, 0.68, and 0.81 with two blocks, of whose stories none is right. With them, the same layers
-go down to 0.60 and 0.55. A branch is worth nothing by itself. It is what makes depth pay.
+The surprise is the branch. It made the first 60 steps quick, and now one head does no better with it (0.70 to 0.80 in
+three runs) than without (0.71 to 0.73). But without branches, each further layer makes it *worse*: 0.62, 0.68, and 0.81
+with two blocks, of whose stories none is right. With them, the same layers go down to 0.60 and 0.55. A branch buys
+speed, and it makes depth pay.
 """,
         "training": """
 First come frequent words, then words that follow each other, then whole sentences that don't belong together. Only
@@ -65,7 +64,7 @@ model's memory of who was introduced.
 Is that a quirk of one run? Below are three more, from other random weights (**stored runs**).
 """,
         "hours": """
-Nearly nine in ten. All that extra work buys about 35 to 45 more right stories per 100 than runs like yours have, for
+Nearly nine in ten. All that extra work buys about 40 to 45 more right stories per 100 than runs like yours have, for
 0.05 nats per word. And more than one story in ten still contradicts itself.
 """,
         "places": """
