@@ -98,9 +98,9 @@ def plain(vocabulary: Vocabulary) -> dict[str, Any]:
 LAYERS: dict[str, Callable[[dict[str, Any]], list[nn.Module]]] = {
     "one word": lambda page: [nn.Linear(128, 128)],
     "one head": lambda page: [page["Attention"](1)],
-    "four heads": lambda page: [page["Attention"](4)],
-    "feed-forward": lambda page: [page["Attention"](4), page["FeedForward"]()],
-    "residual and norm": lambda page: [page["block"](), nn.LayerNorm(128)],
+    "residual and norm": lambda page: [page["Residual"](page["Attention"](1)), nn.LayerNorm(128)],
+    "four heads": lambda page: [page["Residual"](page["Attention"](4)), nn.LayerNorm(128)],
+    "feed-forward": lambda page: [page["block"](), nn.LayerNorm(128)],
     "two blocks": lambda page: [page["block"](), page["block"](), nn.LayerNorm(128)],
 }
 
@@ -303,7 +303,7 @@ def test_the_plateau_by_hand() -> None:
         return [{"loss": 5.0, "things": 0.1}, {"loss": 1.0, "things": 0.3}, {"loss": last, "things": 0.9}]
 
     frame = pd.DataFrame([{"optimizer": "Muon", "curve": curve(0.5)}, {"optimizer": "AdamW", "curve": curve(0.8)}])
-    assert study.claims_of_growth(frame) == pytest.approx({7: 0.3})
+    assert study.claims_of_growth(frame) == pytest.approx({4: 0.3})
 
 
 @pytest.fixture
@@ -320,16 +320,16 @@ def rungs() -> pd.DataFrame:
 
     return pd.DataFrame(
         rows("one word", "Muon", [2.2, 2.4], [0.0, 0.0])
-        + rows("residual and norm", "Muon", [0.8, 0.9], [0.0, 0.1])
+        + rows("feed-forward", "Muon", [0.8, 0.9], [0.0, 0.1])
         + rows("two blocks", "Muon", [0.5, 0.6], [0.4, 0.5])
-        + rows("two blocks, neither residual nor norm", "Muon", [1.2, 1.1], [0.0, 0.0])
+        + rows("two blocks, without branches", "Muon", [1.2, 1.1], [0.0, 0.0])
         + rows("two blocks", "AdamW", [0.7, 0.8], [0.1, 0.0])
     )
 
 
 def test_claims_of_the_ladder_by_hand(rungs: pd.DataFrame) -> None:
-    assert study.claims_of_ladder(rungs, one_back=2.25) == pytest.approx({4: 0.05, 5: 0.2})
-    assert study.claim_of_adamw(rungs) == pytest.approx({12: 0.3})
+    assert study.claims_of_ladder(rungs, one_back=2.25) == pytest.approx({1: 0.05, 2: 0.2})
+    assert study.claim_of_adamw(rungs) == pytest.approx({10: 0.3})
     assert study.scores(rungs)["two blocks"] == pytest.approx(
         {"loss": 0.55, "sentences": 1, "names": 0.45, "all": 0.45}
     )
@@ -351,11 +351,11 @@ def test_claims_of_notes_and_of_overfitting_by_hand() -> None:
     run = {"names": 0.9, "without": {"1.1": 0.1, "1.2": 0.8, "2.1": 0.4}, "first": "1.1", "second": "2.1", "place": "."}
     run |= {"as it stands": [0.9, 0.0], "patched": [0.0, 0.8], "stories": {"all": 0.5}}
     frame = pd.DataFrame([run | {"seed": 1}, run | {"seed": 2, "patched": [0.1, 0.7], "stories": {"all": 0.4}}])
-    assert study.claims_of_notes(frame) == pytest.approx({8: 0.4, 9: 0.7})
-    assert study.claim_of_stories(frame) == pytest.approx({6: 0.4})
+    assert study.claims_of_notes(frame) == pytest.approx({5: 0.4, 6: 0.7})
+    assert study.claim_of_stories(frame) == pytest.approx({3: 0.4})
     assert list(study.table_of_notes(frame)["Lucy after"]) == [0.8, 0.7]
     curves = [[{"held out": loss} for loss in losses] for losses in ([6.0, 1.0, 2.0], [6.0, 1.5, 1.8])]
-    assert study.claim_of_overfit(pd.DataFrame({"curve": curves})) == pytest.approx({11: 0.3})
+    assert study.claim_of_overfit(pd.DataFrame({"curve": curves})) == pytest.approx({9: 0.3})
 
 
 def test_each_stage_runs_and_the_best_rate_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,7 +387,7 @@ def test_branches_are_run_with_each_part_and_tabulated(monkeypatch: pytest.Monke
     seeds = found.groupby("branch", sort=False)["seed"].apply(list).to_dict()
     assert seeds == {kind: [1, 2, 3] for kind in ladder.BRANCHES}
     table = study.table_of_branches(found)
-    assert list(table.columns) == ["1 block"]
+    assert list(table.columns) == ["1 layer"]
     assert list(table.index) == list(ladder.BRANCHES)
 
 
@@ -403,12 +403,16 @@ def test_a_branch_has_its_norm_its_sum_or_both() -> None:
 
 
 def test_what_the_lesson_says_of_norm_and_sum_holds_for_the_stored_runs() -> None:
-    """One block: the norm alone is nearest to both. Two: only both are below 2. In every run."""
-    losses = stored("gpt_pretraining.branches").frame.groupby(["blocks", "branch"])["loss"].agg(["min", "max"])
+    """One layer: the norm alone does as well as both. Two: only both are below 3. In every run."""
+    losses = stored("gpt_pretraining.branches").frame.groupby(["layers", "branch"])["loss"].agg(["min", "max"])
     low, high = losses["min"], losses["max"]
-    assert high[1, "both"] < low[1, "norm alone"] < high[1, "norm alone"] < low[1, "sum alone"]
+    assert low[1, "norm alone"] < high[1, "both"]
+    assert low[1, "both"] < high[1, "norm alone"]
+    assert max(high[1, "both"], high[1, "norm alone"]) < 2 < 3 < low[1, "sum alone"]
     assert high[1, "sum alone"] < low[1, "neither"]
-    assert high[2, "both"] < 2 < low[2, "sum alone"] < high[2, "sum alone"] < low[2, "norm alone"]
+    assert high[2, "both"] < 2 < 3 < low[2, "sum alone"] < high[2, "sum alone"] < low[2, "norm alone"]
+    assert high[2, "norm alone"] < low[2, "neither"]
+    assert low[2, "both"] < high[1, "both"], "two layers learn as quickly as one"
 
 
 def test_first_weights_are_drawn_in_three_ways_and_trained_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,13 +482,16 @@ def test_a_loss_of_all_pieces_is_the_mean_over_characters(vocabulary: Vocabulary
     assert shakespeare._loss_of_all(model, ids) == pytest.approx(-float(logp.mean()), rel=1e-4)
 
 
-def test_the_ladder_cuts_its_axis_where_there_is_nothing() -> None:
-    figure, _ = figures.draw_ladder({"one": [2.3, 2.4], "two": [0.7, 0.8], "three": [0.55]}, {"counting": 1.0})
-    left, right = figure.axes
-    assert left.get_xlim()[0] < 0.55
-    assert 1.0 < left.get_xlim()[1] < right.get_xlim()[0] < 2.3
-    assert [text.get_text() for text in left.texts] == ["0.75", "0.55", "counting"]
-    assert [text.get_text() for text in right.texts] == ["2.35"]
+def test_the_ladder_shows_where_its_first_stage_lies_and_the_others_apart() -> None:
+    losses, bare = {"one": [2.3, 2.4], "two": [0.7, 0.8], "three": [0.55]}, {"three": [0.9]}
+    figure, alt = figures.draw_ladder(losses, bare, 0.5)
+    (axes,) = figure.axes
+    assert axes.get_xlim()[0] < 0.5
+    assert 0.9 < axes.get_xlim()[1] < 1.1
+    assert [text.get_text() for text in axes.texts] == ["2.35 →", "0.75", "0.55", "0.90 without branches", "perfect"]
+    dots = [(line.get_xdata(), line.get_markerfacecolor() == "none") for line in axes.lines[:3]]
+    assert [(list(runs), hollow) for runs, hollow in dots] == [([0.7, 0.8], False), ([0.55], False), ([0.9], True)]
+    assert "one 2.35; two 0.75; three 0.55. The same layers without branches: three 0.90." in alt
 
 
 def test_few_stories_are_watched_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -651,7 +658,7 @@ def test_every_picture_has_an_alt_text() -> None:
     pictures = [
         figures.draw_questions(["Tim", "had", "a"], [0.5, 0.25]),
         figures.draw_gpt(words, SIZES, 681),
-        figures.draw_ladder({"one": [2.0, 2.1], "two": [1.0]}, {"counting": 1.5}),
+        figures.draw_ladder({"one": [2.0, 2.1], "two": [1.0]}, {"two": [1.2]}, 0.5),
         figures.draw_overfit([[{"step": s, "train": 1 / s, "held out": 1.0} for s in (1, 2)]]),
         figures.draw_training([6.0, 3.0, 1.0], {"even": 6.5}, [0, 1]),
         figures.draw_growth(frame, 6.5),
@@ -669,6 +676,34 @@ def test_the_picture_of_patches_says_what_it_shows() -> None:
     assert "word 2, “.”, with probability 0.93" in alt
     assert "attention" not in alt
     assert any("0.93" in text.get_text() for axes in figure.axes for text in axes.texts)
+
+
+def test_what_the_lesson_says_of_each_part_holds_for_the_stored_runs() -> None:
+    """In every run: what a rung gains, and that layers help with branches and hurt without them."""
+    frame = study.best_runs(stored("gpt_pretraining.ladder").frame)
+    low, high = (frame.groupby("stage")["loss"].agg(how) for how in ("min", "max"))
+    bare = [f"{stage}{study.WITHOUT}" for stage in ("four heads", "feed-forward", "two blocks")]
+    for worse, better in (
+        ("one word", "one head"),
+        ("residual and norm", "four heads"),
+        ("four heads", "feed-forward"),
+        ("feed-forward", "two blocks"),
+        ("one head", bare[0]),
+        (bare[1], bare[0]),
+        (bare[2], bare[1]),
+        (bare[1], "feed-forward"),
+        (bare[2], "two blocks"),
+    ):
+        assert high[better] < low[worse], f"{better} is below {worse}"
+    assert low["residual and norm"] < high["one head"] < high["residual and norm"], "the branch alone gains nothing"
+    assert low["four heads"] < high[bare[0]] < low["four heads"] + 0.02
+    assert frame[frame["stage"] == bare[2]]["all"].max() == 0
+
+
+def test_losses_are_those_of_the_page_and_of_the_same_layers_without_branches(rungs: pd.DataFrame) -> None:
+    of_page, bare = study.losses_of(rungs)
+    assert of_page == {"one word": [2.2, 2.4], "feed-forward": [0.8, 0.9], "two blocks": [0.5, 0.6]}
+    assert bare == {"two blocks": [1.2, 1.1]}
 
 
 def test_attention_alone_ends_where_two_blocks_do() -> None:

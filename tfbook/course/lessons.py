@@ -41,7 +41,7 @@ LESSONS = (
     Lesson(6, "decoding", "Decoding", "How does a model write?", 50, 2),
     Lesson(7, "tokenizers", "Tokenizers", "How does text become tokens?", 50, 2),
     Lesson(8, "bert_masking", "BERT masking", "What can a model learn by reading both ways?", 55, 2),
-    Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 55, 2),
+    Lesson(9, "gpt_pretraining", "GPT pretraining", "What does predicting the next token teach?", 50, 2),
     Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", 45, 2),
     Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", 45, 2),
     Lesson(12, "preferences", "Preferences", "How do preferences become gradients?", 50, 2),

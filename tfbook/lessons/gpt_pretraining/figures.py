@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,62 +119,57 @@ def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Pictu
 # ---- counting and training -------------------------------------------------------------------------------------------
 
 
-def draw_ladder(losses: Mapping[str, Sequence[float]], guides: Mapping[str, float]) -> Picture:
-    """Loss on held-out stories of each stage, a dot for each run, with dashed lines at `guides`.
+def draw_ladder(losses: Mapping[str, Sequence[float]], bare: Mapping[str, Sequence[float]], perfect: float) -> Picture:
+    """Loss on held-out stories of each stage, a dot for each run, with a dashed line at `perfect`.
 
-    The axis is cut where there is nothing, so that stages that differ by little stand apart.
+    Hollow dots are runs of the same layers without branches. The first stage lies beyond the right edge, so that the
+    others stand apart.
     """
     import matplotlib.pyplot as plt
 
-    every = sorted([*(loss for runs in losses.values() for loss in runs), *guides.values()])
-    low, high = max(pairwise(every), key=lambda pair: pair[1] - pair[0])  # the widest gap
-    margin = 0.06 * (low - every[0]) + 0.02
-    width = {"left": low - every[0] + 2 * margin, "right": max(every[-1] - high + 2 * margin, 0.3 * (low - every[0]))}
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), sharey=True, width_ratios=[*width.values()])
-    left.set_xlim(every[0] - margin, low + margin)
-    right.set_xlim(high - margin, high - margin + width["right"])
-    for axes in (left, right):
-        for row, runs in enumerate(losses.values()):
-            axes.plot(runs, [row] * len(runs), linestyle="none", marker="o", color=COLORS[0], markersize=8, alpha=0.7)
-            if axes.get_xlim()[0] < max(runs) < axes.get_xlim()[1]:
-                axes.annotate(
-                    f"{sum(runs) / len(runs):.2f}",
-                    (max(runs), row),
-                    xytext=(9, 0),
-                    textcoords="offset points",
-                    va="center",
-                    color=INK,
-                )
-        for name, loss in guides.items():
-            if axes.get_xlim()[0] < loss < axes.get_xlim()[1]:
-                axes.axvline(loss, color=EDGE, linestyle="--", linewidth=1.2)
-                axes.annotate(
-                    name,
-                    (loss, 1.0),
-                    xycoords=("data", "axes fraction"),
-                    xytext=(0, 3),
-                    textcoords="offset points",
-                    ha="center",
-                    va="bottom",
-                    color=SOFT,
-                    fontsize=10,
-                )
-    left.set_yticks(range(len(losses)), list(losses))
-    left.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
-    right.spines["left"].set_visible(False)
-    right.tick_params(left=False)
-    _cut(left, right)
-    figure.suptitle("One head of attention is worth more than all that follows")
-    said = "; ".join(f"{name} {sum(runs) / len(runs):.2f}" for name, runs in losses.items())
-    return figure, f"Loss on held-out stories of models that have one part more each, mean of three runs: {said}."
+    first, *others = losses
+    figure, axes = plt.subplots(figsize=(10, 4.4))
+    near = [loss for runs in (*(losses[name] for name in others), *bare.values()) for loss in runs]
+    axes.set_xlim(perfect - 0.02, max(near) + 0.14)  # room for the last label
+    for row, name in enumerate(losses):
+        if name == first:
+            _note(axes, f"{fmean(losses[name]):.2f} →", axes.get_xlim()[1], row, "left")
+            continue
+        _dots(axes, losses[name], row, COLORS[0])
+        _note(axes, f"{fmean(losses[name]):.2f}", min(losses[name]), row, "left")
+        if name in bare:
+            _dots(axes, bare[name], row, "none")
+            _note(axes, f"{fmean(bare[name]):.2f} without branches", max(bare[name]), row, "right", SOFT)
+    axes.axvline(perfect, color=EDGE, linestyle="--", linewidth=1.2)
+    axes.text(perfect, 1.01, "perfect", transform=axes.get_xaxis_transform(), color=SOFT, ha="center", va="bottom")
+    axes.set_yticks(range(len(losses)), list(losses))
+    axes.set(ylim=(len(losses) - 0.5, -0.6), xlabel="loss on held-out stories (nats per word)")
+    figure.suptitle("Without branches, further layers hurt; with branches, they help")
+    said = "; ".join(f"{name} {fmean(runs):.2f}" for name, runs in losses.items())
+    hollow = "; ".join(f"{name} {fmean(runs):.2f}" for name, runs in bare.items())
+    return figure, (
+        f"Loss on held-out stories of models that have one part more each, mean of three runs: {said}. "
+        f"The same layers without branches: {hollow}."
+    )
 
 
-def _cut(left: Axes, right: Axes) -> None:
-    """Slanted strokes where the horizontal axis leaves something out."""
-    for axes, x in ((left, 1), (right, 0)):
-        axes.plot(
-            [x], [0], transform=axes.transAxes, marker=[(-1, -1.5), (1, 1.5)], markersize=10, color=INK, clip_on=False
-        )
+def _dots(axes: Axes, runs: Sequence[float], row: int, fill: str) -> None:
+    axes.plot(
+        runs,
+        [row] * len(runs),
+        linestyle="none",
+        marker="o",
+        markersize=8,
+        alpha=0.7,
+        markerfacecolor=fill,
+        markeredgecolor=COLORS[0],
+    )
+
+
+def _note(axes: Axes, text: str, x: float, row: int, side: str, color: str = INK) -> None:
+    """A text beside a dot."""
+    gap, across = {"left": (-9, "right"), "right": (9, "left")}[side]
+    axes.annotate(text, (x, row), xytext=(gap, 0), textcoords="offset points", ha=across, va="center", color=color)
 
 
 def draw_overfit(curves: Sequence[Sequence[Mapping[str, float]]]) -> Picture:

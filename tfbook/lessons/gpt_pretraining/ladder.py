@@ -110,19 +110,19 @@ def block(d: int, heads: int) -> nn.Sequential:
     return nn.Sequential(Residual(Attention(d, heads), d), Residual(FeedForward(d), d))
 
 
-def _bare(d: int, heads: int) -> nn.Sequential:
-    return nn.Sequential(Attention(d, heads), FeedForward(d))
-
+WITHOUT = ", without branches"  # ends the names of stages whose layers stand in a row
 
 STAGES: dict[str, Callable[[int], Sequence[nn.Module]]] = {
     "one word": lambda d: [nn.Linear(d, d)],
     "one head": lambda d: [Attention(d, 1)],
-    "four heads": lambda d: [Attention(d, HEADS)],
-    "feed-forward": lambda d: [Attention(d, HEADS), FeedForward(d)],
-    "residual and norm": lambda d: [block(d, HEADS), nn.LayerNorm(d)],
-    "two blocks, attention alone": lambda d: [*(Residual(Attention(d, HEADS), d) for _ in range(2)), nn.LayerNorm(d)],
+    "residual and norm": lambda d: [Residual(Attention(d, 1), d), nn.LayerNorm(d)],
+    "four heads": lambda d: [Residual(Attention(d, HEADS), d), nn.LayerNorm(d)],
+    "feed-forward": lambda d: [block(d, HEADS), nn.LayerNorm(d)],
     "two blocks": lambda d: [block(d, HEADS), block(d, HEADS), nn.LayerNorm(d)],
-    "two blocks, neither residual nor norm": lambda d: [_bare(d, HEADS), _bare(d, HEADS)],
+    "two blocks, attention alone": lambda d: [*(Residual(Attention(d, HEADS), d) for _ in range(2)), nn.LayerNorm(d)],
+    f"four heads{WITHOUT}": lambda d: [Attention(d, HEADS)],
+    f"feed-forward{WITHOUT}": lambda d: [Attention(d, HEADS), FeedForward(d)],
+    f"two blocks{WITHOUT}": lambda d: [part for _ in range(2) for part in (Attention(d, HEADS), FeedForward(d))],
 }
 
 
@@ -254,14 +254,13 @@ BRANCHES: dict[str, Callable[[nn.Module, int], nn.Module]] = {
 
 @experiment
 def branches(depths: Sequence[int] = (1, 2), *, steps: int = SHORT) -> list[dict[str, Any]]:
-    """Blocks with each kind of branch and one norm at the end, at the best of three rates for seed 1; held-out loss."""
+    """Layers of one head in each kind of branch and a norm at the end, at the best of three rates for seed 1."""
     return [row for depth in depths for kind in BRANCHES for row in _branches_of(kind, depth, steps)]
 
 
 def _branches_of(kind: str, depth: int, steps: int) -> list[dict[str, Any]]:
     def layers(d: int) -> list[nn.Module]:
-        parts = [part for _ in range(depth) for part in (Attention(d, HEADS), FeedForward(d))]
-        return [*(BRANCHES[kind](part, d) for part in parts), nn.LayerNorm(d)]
+        return [*(BRANCHES[kind](Attention(d, 1), d) for _ in range(depth)), nn.LayerNorm(d)]
 
     def loss(lr: float, seed: int) -> float:
         return loss_on_others(trained_on_stories(layers, "Muon", lr, seed, steps))
@@ -269,11 +268,11 @@ def _branches_of(kind: str, depth: int, steps: int) -> list[dict[str, Any]]:
     tried = {lr: loss(lr, SEEDS[0]) for lr in RATES["Muon"]}
     best = lowest(tried)
     losses = [tried[best], *(loss(best, seed) for seed in SEEDS[1:])]
-    same = {"branch": kind, "blocks": depth, "lr": best}
+    same = {"branch": kind, "layers": depth, "lr": best}
     return [same | {"seed": seed, "loss": round(value, 4)} for seed, value in zip(SEEDS, losses, strict=True)]
 
 
-# ---- stored: learned by heart ------------------------------------------------------------------------------------
+# ---- stored: memorized -------------------------------------------------------------------------------------------
 
 FEW, AT_ONCE = 100, 20  # stories, and how many in a batch, so that an epoch reads all of them
 EVERY, READINGS = 40, 80  # steps between evaluations, and epochs

@@ -39,7 +39,12 @@ from tfbook.lessons.gpt_pretraining.heads import (
     rename as rename,
     without as without,
 )
-from tfbook.lessons.gpt_pretraining.ladder import STAGES as STAGES, ladder as ladder, overfit as overfit
+from tfbook.lessons.gpt_pretraining.ladder import (
+    STAGES as STAGES,
+    WITHOUT as WITHOUT,
+    ladder as ladder,
+    overfit as overfit,
+)
 from tfbook.lessons.gpt_pretraining.places import places_by_home as places_by_home
 from tfbook.lessons.gpt_pretraining.shakespeare import beside_published as beside_published, recipe as recipe
 from tfbook.lessons.gpt_pretraining.stories import (
@@ -159,9 +164,9 @@ def _recipe(optimizer: str, lr: float, steps: int, every: int) -> training.Recip
 
 
 def claims_of_growth(frame: DataFrame) -> dict[int, float]:
-    """Claim 7: the plateau for things."""
+    """Claim 4: the plateau for things."""
     muon = frame[frame["optimizer"] == "Muon"]
-    return {7: max(share_at(curve, "things") for curve in muon["curve"])}
+    return {4: max(share_at(curve, "things") for curve in muon["curve"])}
 
 
 def share_at(curve: Sequence[Mapping[str, float]], kind: str, drop: float = 0.9) -> float:
@@ -184,21 +189,28 @@ def scores(frame: DataFrame, optimizer: str = "Muon") -> dict[str, dict[str, flo
     return {str(stage): row.to_dict() for stage, row in means.iterrows()}
 
 
+def losses_of(frame: DataFrame) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Losses of the best runs by stage: of the stages with branches, and of the same layers without them."""
+    runs = {str(stage): [*losses] for stage, losses in best_runs(frame).groupby("stage", sort=False)["loss"]}
+    bare = {stage.removesuffix(WITHOUT): losses for stage, losses in runs.items() if stage.endswith(WITHOUT)}
+    return {stage: losses for stage, losses in runs.items() if not stage.endswith(WITHOUT)}, bare
+
+
 def claims_of_ladder(frame: DataFrame, one_back: float) -> dict[int, float]:
-    """Claims 4 and 5: one word beside counting, and two blocks without a stream beside one with it."""
+    """Claims 1 and 2: one word beside counting, and two blocks without branches beside one with them."""
     muon = best_runs(frame)
     losses = {stage: runs["loss"] for stage, runs in muon.groupby("stage")}
-    bare, one = losses["two blocks, neither residual nor norm"], losses["residual and norm"]
+    bare, one = losses[f"two blocks{WITHOUT}"], losses["feed-forward"]
     return {
-        4: abs(float(losses["one word"].mean()) - one_back),
-        5: float(bare.min() - one.max()),
+        1: abs(float(losses["one word"].mean()) - one_back),
+        2: float(bare.min() - one.max()),
     }
 
 
 def claim_of_adamw(frame: DataFrame) -> dict[int, float]:
-    """Claim 12: right stories of the worst of three runs with Muon minus those of the best of three with AdamW."""
+    """Claim 10: right stories of the worst of three runs with Muon minus those of the best of three with AdamW."""
     muon, adamw = (best_runs(frame, name).query("stage == 'two blocks'")["all"] for name in ("Muon", "AdamW"))
-    return {12: float(muon.min() - adamw.max())}
+    return {10: float(muon.min() - adamw.max())}
 
 
 def rates(frame: DataFrame) -> DataFrame:
@@ -208,15 +220,15 @@ def rates(frame: DataFrame) -> DataFrame:
 
 
 def table_of_branches(frame: DataFrame) -> DataFrame:
-    """Loss on held-out stories by the parts of a branch and the number of blocks: mean and range of the seeds."""
+    """Loss on held-out stories by the parts of a branch and the number of layers: mean and range of the seeds."""
     from tfbook.course.summaries import mean_and_range
 
     cells = (
-        frame.groupby(["branch", "blocks"], sort=False)["loss"]
+        frame.groupby(["branch", "layers"], sort=False)["loss"]
         .apply(partial(mean_and_range, digits=2))
-        .unstack("blocks")
+        .unstack("layers")
     )
-    cells.columns = [f"{count} block{'s' * (count > 1)}" for count in cells.columns]
+    cells.columns = [f"{count} layer{'s' * (count > 1)}" for count in cells.columns]
     return cells.rename_axis(None)
 
 
@@ -239,14 +251,14 @@ def scoreboard(rows: Mapping[str, Mapping[str, float]]) -> DataFrame:
 
 
 def claim_of_overfit(frame: DataFrame) -> dict[int, float]:
-    """Claim 11: how far the loss on other stories has risen from its lowest point, in the run where it rose least."""
+    """Claim 9: how far the loss on other stories has risen from its lowest point, in the run where it rose least."""
     curves = [[point["held out"] for point in curve] for curve in frame["curve"]]
-    return {11: min(curve[-1] - min(curve) for curve in curves)}
+    return {9: min(curve[-1] - min(curve) for curve in curves)}
 
 
 def claim_of_stories(frame: DataFrame) -> dict[int, float]:
-    """Claim 6: the share of right stories in the worst of three runs like the page's."""
-    return {6: min(shares["all"] for shares in frame["stories"])}
+    """Claim 3: the share of right stories in the worst of three runs like the page's."""
+    return {3: min(shares["all"] for shares in frame["stories"])}
 
 
 def table_of_notes(frame: DataFrame) -> DataFrame:
@@ -268,9 +280,9 @@ def table_of_notes(frame: DataFrame) -> DataFrame:
 
 
 def claims_of_notes(frame: DataFrame) -> dict[int, float]:
-    """Claims 8 and 9: names without the needed head of block 2, and the new name's share; the worst of three runs."""
+    """Claims 5 and 6: names without the needed head of block 2, and the new name's share; the worst of three runs."""
     missing = [row["without"][row["second"]] for _, row in frame.iterrows()]
-    return {8: max(missing), 9: min(shares[1] for shares in frame["patched"])}
+    return {5: max(missing), 6: min(shares[1] for shares in frame["patched"])}
 
 
 # ---- a larger run ----------------------------------------------------------------------------------------------------
