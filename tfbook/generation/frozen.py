@@ -72,7 +72,7 @@ class Product(nn.Module):
         for layer in layers:
             expect("a frozen model supports", "a linear layer", layer, nn.Linear)
         self.out_features = sum(layer.out_features for layer in layers)
-        self.register_buffer("weight", torch.cat([layer.weight for layer in layers]).detach().to(dtype))
+        self.register_buffer("weight", laid_out(torch.cat([layer.weight for layer in layers]).detach().to(dtype)))
         bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers]).detach().to(dtype)
         self.register_buffer("bias", bias)
 
@@ -80,8 +80,20 @@ class Product(nn.Module):
         """The product, computed in `dtype`."""
         buffers: dict[str, Any] = self._buffers  # `self.weight` would take longer to find it
         weight, bias = buffers["weight"], buffers["bias"]
+        if x.dtype == weight.dtype:  # even a conversion that does nothing takes a microsecond
+            return F.linear(x, weight, bias)
         product = F.linear(x.to(weight.dtype), weight, bias)
         return product if self.stays and x.device.type in STAYS_ON else product.to(x.dtype)
+
+
+def laid_out(weight: Float[Tensor, "out in"]) -> Float[Tensor, "out in"]:
+    """The same matrix with its longer side contiguous in memory, in float32 on a CPU: long runs are read faster there.
+
+    The product of 4 d rows of width d with a vector takes up to half as long, and not longer for a batch.
+    """
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or weight.shape[0] <= weight.shape[1]:
+        return weight
+    return weight.t().contiguous().t()
 
 
 def joined(*layers: nn.Linear, dtype: torch.dtype, stays: bool = False) -> nn.Module:
@@ -141,8 +153,8 @@ class FrozenBlock(nn.Module):
         past = Cache() if cache is None else cache.past
         (batch, time, _), start = x.shape, past.length
         heads = self._read(self._norm(x)).view(batch, time, self.heads + 2 * self.groups, -1).transpose(1, 2)
-        qk, v = heads.split((self.heads + self.groups, self.groups), dim=1)
-        q, k = position.rotate(qk, start).split((self.heads, self.groups), dim=1)
+        qk, v = heads.split_with_sizes((self.heads + self.groups, self.groups), dim=1)
+        q, k = position.rotate(qk, start).split_with_sizes((self.heads, self.groups), dim=1)
         k, v = past.extend(k, v)
         bias = position.bias(q, k.shape[2], start)
         if self.groups < self.heads:
