@@ -21,6 +21,7 @@ from tfbook.attention.implementations import fastest, fused, softmax
 from tfbook.attention.masks import Causal, Dense, Mask
 from tfbook.attention.multi_head import MultiHeadAttention, merge_heads
 from tfbook.attention.positions import NOWHERE, Position
+from tfbook.generation.integer_products import IntegerProduct, converts_inside
 from tfbook.generation.quantization import QuantizedLinear
 from tfbook.models.blocks import Block, BlockCache, PreNorm, Stack, StackCache
 from tfbook.models.feed_forward import FeedForward
@@ -34,7 +35,8 @@ class Frozen(LanguageModel):
 
     Its matrices are kept and multiplied in `dtype`, everything else in float32. Half the bits are half the memory to
     read per token: float16 has 11 bits of precision and ends at 65,504, bfloat16 has 8 and float32's range. Layers that
-    are quantized (`generation.quantization`) keep their integers, whatever the `dtype`. Raises ValueError for a model
+    are quantized (`generation.quantization`) keep their integers, whatever the `dtype`; on a CPU, bfloat16 multiplies
+    these without converting the matrix first (`generation.integer_products`), much faster. Raises ValueError for a model
     without a causal mask, and for any part that is not one of the package's that it rewrites.
     """
 
@@ -97,9 +99,13 @@ def laid_out(weight: Float[Tensor, "out in"]) -> Float[Tensor, "out in"]:
 
 
 def joined(*layers: nn.Linear, dtype: torch.dtype, stays: bool = False) -> nn.Module:
-    """The layers as one product: in `dtype`, or in the integers that they have."""
+    """The layers as one product: in `dtype`, or in the integers that they have.
+
+    In bfloat16 on a CPU, integers are converted inside of the product, where PyTorch can do so.
+    """
     if all(exactly(layer, QuantizedLinear) for layer in layers):
-        return QuantizedLinear.joined(*cast(list[QuantizedLinear], layers))
+        whole = QuantizedLinear.joined(*cast(list[QuantizedLinear], layers))
+        return IntegerProduct(whole) if dtype == torch.bfloat16 and converts_inside(whole) else whole
     return Product(*layers, dtype=dtype, stays=stays)
 
 

@@ -180,6 +180,9 @@ class Placed(Position):
     def __init__(self, encoding: Position, rows: Rows):
         super().__init__()
         self.encoding, self.rows, self.rotation = encoding, rows, None
+        self.rotates, self.biases = (
+            getattr(type(encoding), name) is not getattr(Position, name) for name in ("rotate", "bias")
+        )
         if isinstance(encoding, Rotary) and isinstance(encoding.prepared(0, 1), Rotation):
             self.rotation = Rotation(encoding.angles(rows.positions.flatten().float()), 0)
 
@@ -194,7 +197,7 @@ class Placed(Position):
         if self.rotation is not None:
             one = self.rotation.rotate(x.transpose(0, 1).flatten(1, 2)[None])[0]
             return one.unflatten(1, (x.shape[0], -1)).transpose(0, 1)
-        if type(self.encoding).rotate is Position.rotate:
+        if not self.rotates:
             return x
         texts = zip(x.split(1), self.rows.starts, strict=True)
         return torch.cat([self.encoding.rotate(text, start) for text, start in texts])
@@ -203,7 +206,7 @@ class Placed(Position):
         self, q: Float[Tensor, "batch head query d_head"], keys: int, start: object = None
     ) -> Float[Tensor, "batch head query key"] | None:
         """That of each text; None for encodings that bias no scores."""
-        if type(self.encoding).bias is Position.bias:
+        if not self.biases:
             return None
         texts = zip(q.split(1), self.rows.starts, strict=True)
         biases: list[Any] = [self.encoding.bias(text, keys, start) for text, start in texts]
