@@ -36,8 +36,8 @@ class Frozen(LanguageModel):
     Its matrices are kept and multiplied in `dtype`, everything else in float32. Half the bits are half the memory to
     read per token: float16 has 11 bits of precision and ends at 65,504, bfloat16 has 8 and float32's range. Layers that
     are quantized (`generation.quantization`) keep their integers, whatever the `dtype`; on a CPU, bfloat16 multiplies
-    these without converting the matrix first (`generation.integer_products`), much faster. Raises ValueError for a model
-    without a causal mask, and for any part that is not one of the package's that it rewrites.
+    these without converting the matrix first (`generation.integer_products`), much faster. Raises ValueError for a
+    model without a causal mask, and for any part that is not one of the package's that it rewrites.
     """
 
     def __init__(self, model: LanguageModel, dtype: torch.dtype = torch.float32):

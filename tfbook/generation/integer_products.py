@@ -1,8 +1,8 @@
 """Products with integers on a CPU that turn them into floating-point numbers inside of the product.
 
-`QuantizedLinear` first writes a matrix of floating-point numbers and then multiplies it, so it moves more bytes than the
-matrix had. Here each integer is converted in the processor's registers, and a step reads what is stored: a quarter or
-an eighth of float32. Shapes: batch, time; out and in (of a matrix), group.
+`QuantizedLinear` first writes a matrix of floating-point numbers and then multiplies it, so it moves more bytes than
+that matrix has. Here each integer is converted in the processor's registers, and a step reads what is stored: a
+quarter or an eighth of float32. Shapes: batch, time; out and in (of a matrix), group.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class IntegerProduct(nn.Module):
         super().__init__()
         if not converts_inside(layer):
             found = f"{layer.bits} bits in groups of {layer.group} on {layer.codes.device}"
-            raise ValueError(f"layer has {found}; expected 8 with a scale per row, or 4 in groups of 32 to 256, on a CPU")
+            raise ValueError(
+                f"layer has {found}; expected 8 with a scale per row, or 4 in groups of 32 to 256, on a CPU"
+            )
         self.bits, self.group, self.out_features = layer.bits, layer.group, layer.out_features
         if self.bits == 8:
             self.register_buffer("codes", layer.codes)
@@ -56,7 +58,9 @@ class IntegerProduct(nn.Module):
         if self.bits == 8:
             product = torch._weight_int8pack_mm(rows, self.codes, self.scale)
         else:
-            product = torch._weight_int4pack_mm_for_cpu(rows, self.codes, self.group, self.scale)[:, : self.out_features]
+            product = torch._weight_int4pack_mm_for_cpu(rows, self.codes, self.group, self.scale)[
+                :, : self.out_features
+            ]
         product = product.to(x.dtype).unflatten(0, x.shape[:2])
         return product if self.bias is None else product + self.bias
 

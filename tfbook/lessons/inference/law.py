@@ -31,13 +31,17 @@ class Step(NamedTuple):
 
 
 def law_steps(works: Mapping[int, Work], took: Mapping[int, float], floor: float, machine: Roofline) -> dict[int, Step]:
-    """For each step the time of its calls, `floor`, and then bytes ÷ bandwidth, or operations ÷ peak if that is more."""
+    """Each step's prediction: the time of its calls, `floor`, plus the roofline's, that of bytes or of operations."""
     return {key: Step(work.bytes, floor + machine.seconds(work), took[key]) for key, work in works.items()}
 
 
 # ---- on one H100 ---------------------------------------------------------------------------------------------------
 
-CASES: tuple[tuple[Shape, str, int], ...] = ((SMALL_SHAPE, "6 × 384", 1), (GPT2_SHAPE, "124M", 1), (GPT2_SHAPE, "124M", 64))
+CASES: tuple[tuple[Shape, str, int], ...] = (
+    (SMALL_SHAPE, "6 × 384", 1),
+    (GPT2_SHAPE, "124M", 1),
+    (GPT2_SHAPE, "124M", 64),
+)
 POSITIONS = 16 + 256 // 2  # of the benchmark: half of what is generated, after the prompt
 
 
@@ -62,6 +66,14 @@ def far_steps(rows: Sequence[Mapping[str, Any]]) -> list[FarStep]:
 def seconds_per_layer(step: FarStep) -> float:
     """What is left of a step without the time of its bytes, for each layer."""
     return (step.took - H100.seconds(step.work)) / step.shape.layers
+
+
+def h100_factor(rows: Sequence[Mapping[str, Any]]) -> float:
+    """By how much the prediction with layers misses a step of GPT-2's, at most: the larger over the smaller."""
+    small, *others = far_steps(rows)
+    fixed = seconds_per_layer(small)
+    quotients = [step.took / (fixed * step.shape.layers + H100.seconds(step.work)) for step in others]
+    return max(max(quotient, 1 / quotient) for quotient in quotients)
 
 
 def h100_table(rows: Sequence[Mapping[str, Any]]) -> Any:

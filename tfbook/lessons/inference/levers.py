@@ -17,7 +17,7 @@ from tfbook.generation.frozen import Frozen
 from tfbook.generation.quantization import quantize, quantized_cache, size_in_bytes
 from tfbook.generation.speculative import Passes
 from tfbook.lessons.inference.prices import CONTEXT, LLAMA_7B
-from tfbook.lessons.inference.timing import PAST, Predicted
+from tfbook.lessons.inference.timing import PAST, Predicted, reading, seconds
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import LanguageModel
 from tfbook.text.vocabulary import PAD
@@ -30,12 +30,17 @@ FORMATS = ("float32", "float16", "int8, converted first", "int8", "int4, rows", 
 def in_format(model: Gpt, name: str) -> Frozen:
     """The model with its matrices in one of `FORMATS`: with a scale for each row, or for each 32 numbers of it.
 
-    "int8" and "int4, groups" are converted inside of the product; for the other integers, the matrix is converted first.
+    "int8" and "int4, groups" are converted inside of the product, the other integers before it.
     """
     if name in ("float32", "float16"):
         return Frozen(model, getattr(torch, name))
     few = quantize(model, int(name[3]), 32 if "groups" in name else None)
     return Frozen(few, torch.bfloat16 if name in ("int8", "int4, groups") else torch.float32)
+
+
+def format_seconds(model: Gpt, rounds: int, repeats: int = 2) -> dict[str, float]:
+    """Seconds of a step in each of `FORMATS`."""
+    return seconds({name: reading(in_format(model, name)) for name in FORMATS}, rounds, repeats)
 
 
 def bytes_read(frozen: Frozen) -> int:
@@ -64,8 +69,8 @@ def format_table(
         "loss added": [f"{losses[name] - losses['float32']:+.4f}" for name in forms],
         "by bytes": [f"{bytes_read(forms['float32']) / bytes_read(form):.1f} ×" for form in forms.values()],
     }
-    for model, seconds in took.items():
-        rows[f"{model}, measured"] = [f"{seconds['float32'] / seconds[name]:.1f} ×" for name in forms]
+    for model, times in took.items():
+        rows[f"{model}, measured"] = [f"{times['float32'] / times[name]:.1f} ×" for name in forms]
     return pd.DataFrame(rows, index=[*forms])
 
 

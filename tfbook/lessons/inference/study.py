@@ -32,6 +32,7 @@ from tfbook.lessons.inference.guessing_ahead import (
 )
 from tfbook.lessons.inference.judging import judging_table as judging_table, predicted_speeds as predicted_speeds
 from tfbook.lessons.inference.law import (
+    h100_factor as h100_factor,
     h100_table as h100_table,
     law_steps as law_steps,
     random_model as random_model,
@@ -43,6 +44,7 @@ from tfbook.lessons.inference.levers import (
     far_away as far_away,
     far_table as far_table,
     format_runs as format_runs,
+    format_seconds as format_seconds,
     format_table as format_table,
     in_format as in_format,
     speculation_run as speculation_run,
