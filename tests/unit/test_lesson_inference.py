@@ -377,7 +377,8 @@ def test_the_other_figures_are_drawn() -> None:
     steps = {1: law.Step(1e6, 0.001, 0.002), 16: law.Step(4e6, 0.002, 0.003)}
     assert len(figures.draw_batches({"one": steps, "other": steps}).axes) == 2
     lines = figures.draw_law(steps, 0.0005, SLOW).axes[0].get_lines()
-    assert [line.get_label() for line in lines] == ["bytes ÷ bandwidth", "calls", "both", "measured"]
+    assert [line.get_label() for line in lines[1:]] == ["calls", "predicted", "measured"]
+    assert lines[2].get_ydata()[-1] == pytest.approx(0.5 + 2)  # calls, and 4 MB at 2 GB/s
     assert lines[-1].get_ydata().tolist() == [2.0, 3.0]
     figures.draw_round()
     assert len(figures.draw_rule("abcd", P.tolist(), Q.tolist()).axes[0].containers) == 3

@@ -6,8 +6,8 @@ answer = PredictionAnswers(
     {
         "law": """
 From a few megabytes on. Below, a step lies on the floor: its fifty calls take their microseconds, however small the
-matrix. Above, times rise beside the line, at about twice the prediction: a product reads memory less smoothly than a
-plain sum. (A few megabytes may also stay in the processor's own cache, and be faster.)
+matrix. Above, times rise beside the line, at up to twice the prediction: a product reads memory less smoothly than a
+plain sum. (A few megabytes may also stay in the processor's own cache.)
 
 The storyteller, with 8 MB and four layers, spends about half of a step on calls. So saving bytes saves less time for
 it than for a large model.
@@ -33,7 +33,7 @@ served alone. On this core, however, arithmetic becomes the limit.
 """,
         "timeline": """
 25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps. In the last
-five of these 25, one story is alone: nobody may overtake, and nobody knew that it would be a long one.
+five of these 25, one story is alone, since nobody knew that it would be a long one.
 
 A schedule decides when a word is written, never which: the rows of a batch do not see each other.
 """,
@@ -42,8 +42,8 @@ Nearly all of it. With two groups, a third of the cache, the loss ends 0.01 nats
 trained as long (which itself rose by 0.01). And the mean, which began worse, ends better by far, in all three runs.
 
 The loss hides a part of the price, however: of 100 stories each, 84% are free of contradictions with six heads, 71%
-with two groups of means, and 15% with two first heads. (All had one learning rate, 0.01. On other stories, half of it is 0.006 nats better with
-two groups.)
+with two groups of means, and 15% with two first heads. (All had one learning rate; on other stories, half of it is
+0.006 nats better.)
 """,
         "bits": """
 Eight bits cost nothing that you could notice. Four bits cost a few thousandths of a nat, and less with a scale for each
@@ -52,7 +52,7 @@ activations are huge, which makes 8 bits harder: [Dettmers et al., 2022](https:/
 
 The largest model gets about twice as fast with 8 bits and three times with 4, where they are converted inside of the
 product. Their bytes promise more, but converting is arithmetic. Converted first, all is lost: the whole matrix is
-written and read again. The storyteller gains little, since calls take half of its step.
+written and read again. The storyteller gains little.
 """,
         "rule": """
 Distances like that of your rule are ordinary for samples of $p$. When everything is accepted, the test says
@@ -60,12 +60,11 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
 """,
         "speculation": """
 With a draft that is 14 times as fast, the formula promises 3.3 times. But its step is only about 5 times as fast, since
-it has its calls, too, and with that $c$ the formula promises 2.3 times. The clock said 1.5, and with $k = 1$ there was
-nothing to gain.
+it has its calls, too, and with that $c$ the formula promises 2.3 times. The clock said 1.5.
 
-The formula takes judging five tokens to cost one step. Here it costs 1.6 to 2, which leaves 1.5 to 2.0 times (gray). The
-draft model stays below even this, so these two causes are not all. The table of counts is accepted less often, costs
-almost nothing, and comes out about even.
+The formula takes judging five tokens to cost one step. Here it costs 1.6 to 2, which leaves 1.5 to 2.0 times (gray).
+The draft model stays below even this, so these two causes are not all. The table of counts is accepted less often,
+costs almost nothing, and comes out about even.
 """,
     }
 )

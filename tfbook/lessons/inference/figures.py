@@ -114,17 +114,30 @@ def draw_law(steps: Mapping[int, Step], floor: float, machine: Roofline) -> Figu
     figure, axes = plt.subplots(figsize=(7.4, 4.4))
     xs = np.geomspace(min(step.bytes for step in steps.values()) / 1.6, max(step.bytes for step in steps.values()), 60)
     slope, both = xs / machine.bandwidth, floor + xs / machine.bandwidth
-    axes.plot(xs / 1e6, 1e3 * slope, ":", color=SOFT, linewidth=1.3, marker="none", label="bytes ÷ bandwidth")
+    axes.plot(xs / 1e6, 1e3 * slope, ":", color=SOFT, linewidth=1.3, marker="none")
     axes.plot(xs / 1e6, np.full_like(xs, 1e3 * floor), ":", color=SOFT, linewidth=1.3, marker="none", label="calls")
-    axes.plot(xs / 1e6, 1e3 * both, "--", color=PREDICTED.color, marker="none", label="both")
+    axes.plot(xs / 1e6, 1e3 * both, "--", color=PREDICTED.color, marker="none", label="predicted")
     places = [step.bytes / 1e6 for step in steps.values()]
     measured = [1e3 * step.measured for step in steps.values()]
     axes.plot(places, measured, color=MEASURED.color, marker=MEASURED.marker, label="measured")
     axes.set(xscale="log", yscale="log", xlabel="MB that a step reads", ylabel="milliseconds per token")
+    axes.set_xticks(places, [f"{place:.0f}" for place in places])
     axes.set_title(TITLES["law"])
     axes.set_ylim(0.3 * 1e3 * floor, 1.6 * max(measured))
+    place = 1e3 * floor * machine.bandwidth / 1e9  # MB that take half as long as the calls
+    axes.annotate("bytes ÷ bandwidth", (place / 2, 0.5e3 * floor), xytext=(12, -6), **BESIDE, color=SOFT)
+    _plain_ticks(axes)
     label_ends(axes)
     return figure
+
+
+def _plain_ticks(axes: Axes) -> None:
+    """Milliseconds as 1, 2, 5, 10, … on a logarithmic axis."""
+    low, high = axes.get_ylim()
+    ticks = [digit * 10.0**power for power in range(-3, 5) for digit in (1, 2, 5)]
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
 
 
 def draw_batches(models: Mapping[str, Mapping[int, Step]]) -> Figure:
@@ -141,7 +154,7 @@ def draw_batches(models: Mapping[str, Mapping[int, Step]]) -> Figure:
         axes.set(xscale="log", yscale="log", xlabel="texts in the batch", title=name)
         axes.set_xticks(sizes, map(str, sizes))
         axes.set_ylim(0.5 * predicted[0], 2 * max(measured))
-        axes.minorticks_off()
+        _plain_ticks(axes)
         label_ends(axes)
     panels[0][0].set_ylabel("milliseconds per step")
     figure.suptitle("Sixteen texts take far less than 16 times as long", x=0.01, ha="left", fontweight="bold")
