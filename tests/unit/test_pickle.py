@@ -136,6 +136,10 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     gpt.Gpt: (lambda: gpt.Gpt(9, replace(gpt.GPT2, d_model=8, heads=2, d_ff=12)), lambda m: m(IDS)),
     frozen.Frozen: (lambda: frozen.Frozen(gpt.Gpt(9, SMALL).eval()), lambda m: m(IDS)),
     frozen.Product: (lambda: frozen.Product(nn.Linear(8, 3), dtype=torch.bfloat16), lambda m: m(X)),
+    integer_products.IntegerProduct: (
+        lambda: integer_products.IntegerProduct(quantization.QuantizedLinear(nn.Linear(8, 3))),
+        lambda m: m(X),
+    ),
     frozen.FrozenBlock: (lambda: frozen.FrozenBlock(blocks.Block(SMALL), torch.float32), lambda m: m(X)),
     frozen.FrozenStack: (lambda: frozen.FrozenStack(blocks.Stack(SMALL), torch.float32), lambda m: m(X)),
     adapters.LoraLinear: (lambda: adapters.LoraLinear(nn.Linear(8, 3), rank=2, alpha=2), lambda m: m(X)),

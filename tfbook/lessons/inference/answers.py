@@ -59,12 +59,12 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
 0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\sum \\min(p, q)$.
 """,
         "speculation": """
-With a draft that is 14 times as fast, the formula promises 3.3 times. But its step is only about 5 times as fast, since
-it has its calls, too, and with that $c$ the formula promises 2.3 times. The clock said 1.5.
+With a draft that is 14 times as fast, the formula promises 3.3 times. But its step is only about 3 times as fast, since
+it has its calls, too, and with that $c$ the formula promises 1.9 times. The clock said 1.0, and 1.1 at best.
 
-The formula takes judging five tokens to cost one step. Here it costs 1.6 to 2, which leaves 1.5 to 2.0 times (gray).
-The draft model stays below even this, so these two causes are not all. The table of counts is accepted less often,
-costs almost nothing, and comes out about even.
+The formula takes judging five tokens to cost one step. Here it costs 1.7 to 2.4, as a product with one vector is much
+faster than with five, which leaves 1.2 to 1.9 times (gray). The draft model stays below even this, so these causes are
+not all. On this core, guessing hardly pays; Going further says where it does.
 """,
     }
 )
