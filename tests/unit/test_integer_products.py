@@ -54,7 +54,16 @@ def test_formats_without_such_a_product_are_refused(bits: int, group: int | None
     layer = quantized(bits, group)
     assert converts_inside(layer) == there
     if not there:
-        with pytest.raises(ValueError, match=f"layer has {bits} bits in groups of {group} on cpu; expected 8 with"):
+        with pytest.raises(ValueError, match=f"layer has {bits} bits in groups of {group} on cpu, 64 wide; expected"):
+            IntegerProduct(layer)
+
+
+@pytest.mark.parametrize(("width", "there"), [(8, False), (16, True), (24, False), (48, True)])
+def test_rows_that_the_product_would_read_beyond_are_refused(width: int, there: bool) -> None:
+    layer = quantized(8, None, width=width)
+    assert converts_inside(layer) == there
+    if not there:
+        with pytest.raises(ValueError, match=f"{width} wide; expected 8 with"):
             IntegerProduct(layer)
 
 

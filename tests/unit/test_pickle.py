@@ -27,7 +27,7 @@ from tfbook.attention.efficient.linear import LinearState
 from tfbook.attention.efficient.lsh import Items
 from tfbook.attention.efficient.performer import PerformerState
 from tfbook.attention.positions import Rotation, RotationAhead
-from tfbook.generation import frozen
+from tfbook.generation import frozen, integer_products, quantization
 from tfbook.models import (
     adapters,
     attentive_cnn,
@@ -137,8 +137,8 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     frozen.Frozen: (lambda: frozen.Frozen(gpt.Gpt(9, SMALL).eval()), lambda m: m(IDS)),
     frozen.Product: (lambda: frozen.Product(nn.Linear(8, 3), dtype=torch.bfloat16), lambda m: m(X)),
     integer_products.IntegerProduct: (
-        lambda: integer_products.IntegerProduct(quantization.QuantizedLinear(nn.Linear(8, 3))),
-        lambda m: m(X),
+        lambda: integer_products.IntegerProduct(quantization.QuantizedLinear(nn.Linear(16, 3))),
+        lambda m: m(X.repeat(1, 1, 2)),
     ),
     frozen.FrozenBlock: (lambda: frozen.FrozenBlock(blocks.Block(SMALL), torch.float32), lambda m: m(X)),
     frozen.FrozenStack: (lambda: frozen.FrozenStack(blocks.Stack(SMALL), torch.float32), lambda m: m(X)),
@@ -289,7 +289,7 @@ CASES = MODULES | VALUES
 def _classes(*packages: Any) -> set[type]:
     """The public classes that the modules of these packages define."""
     names = [module.name for p in packages for module in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
-    loaded = [import_module(name) for name in names] + [frozen, batching, pairs, windows]
+    loaded = [import_module(name) for name in names] + [frozen, integer_products, batching, pairs, windows]
     return {
         kind
         for module in loaded

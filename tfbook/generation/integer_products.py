@@ -15,14 +15,19 @@ from torch.nn import functional as F
 from tfbook.generation.quantization import QuantizedLinear, unpacked
 
 GROUPS_OF_FOUR_BITS = (32, 64, 128, 256)  # weights per scale that PyTorch's product knows
-ROWS = 16  # the number of rows has to be a multiple of it with 4 bits
+ROWS = 16  # the number of rows has to be a multiple of it with 4 bits, and their width with 8
 
 
 def converts_inside(layer: QuantizedLinear) -> bool:
-    """Whether PyTorch has such a product for the layer: on a CPU, 8 bits with a scale per row, or 4 bits in groups."""
+    """Whether PyTorch has such a product for the layer: on a CPU, 8 bits with a scale per row, or 4 bits in groups.
+
+    Rows of 8 bits have to be multiples of 16 wide: of others, that product reads beyond the end.
+    """
     if layer.codes.device.type != "cpu":
         return False
-    return layer.scale.shape[1] == 1 if layer.bits == 8 else layer.group in GROUPS_OF_FOUR_BITS
+    if layer.bits == 8:
+        return layer.scale.shape[1] == 1 and layer.in_features % ROWS == 0
+    return layer.group in GROUPS_OF_FOUR_BITS
 
 
 class IntegerProduct(nn.Module):
@@ -38,9 +43,9 @@ class IntegerProduct(nn.Module):
     def __init__(self, layer: QuantizedLinear):
         super().__init__()
         if not converts_inside(layer):
-            found = f"{layer.bits} bits in groups of {layer.group} on {layer.codes.device}"
+            found = f"{layer.bits} bits in groups of {layer.group} on {layer.codes.device}, {layer.in_features} wide"
             raise ValueError(
-                f"layer has {found}; expected 8 with a scale per row, or 4 in groups of 32 to 256, on a CPU"
+                f"layer has {found}; expected 8 with a scale per row of 16 n, or 4 in groups of 32 to 256, on a CPU"
             )
         self.bits, self.group, self.out_features = layer.bits, layer.group, layer.out_features
         if self.bits == 8:
