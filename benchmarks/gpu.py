@@ -3,6 +3,7 @@
     git clone https://github.com/karpathy/nanoGPT && git clone https://github.com/karpathy/nanochat
     pip install transformers timm vit-pytorch filelock tiktoken rustbpe
     python benchmarks/gpu.py --nanogpt nanoGPT --nanochat nanochat [--only training] [--minutes 6] [--out gpu.json]
+    python benchmarks/gpu.py --nanogpt nanoGPT --store inference.one_h100          what lesson 16 shows
 
 Everything computes in bfloat16. Training is loss, gradient, clipping and AdamW, ours by `training.fit`, and its speed
 that of the further steps of a longer run, so that what a run does once counts for nobody; generating adds
@@ -38,7 +39,7 @@ from vit_speed import simple_vit
 
 from tfbook import runtime, training
 from tfbook.attention import MultiHeadAttention
-from tfbook.course.experiments import machine, markdown
+from tfbook.course.experiments import current_commit, machine, markdown, store
 from tfbook.data.images import LabeledImages
 from tfbook.generation import sampling
 from tfbook.generation.frozen import Frozen
@@ -418,6 +419,20 @@ def rows(figures: list[Figure], size: Size) -> list[dict[str, Any]]:
     ]
 
 
+def to_store(figures: list[Figure]) -> list[dict[str, Any]]:
+    """A row for each figure, of which a lesson reads some."""
+    return [
+        {
+            "task": each.task,
+            "size": each.size,
+            "by": each.by,
+            "per second": round(each.per_second),
+            "share of the peak": None if each.peak is None else round(each.peak, 3),
+        }
+        for each in figures
+    ]
+
+
 def bar_for(figure: Figure, size: Size) -> float | None:
     """The ratio to a peer that is asked for."""
     if figure.task == "classifying":
@@ -456,8 +471,10 @@ def main() -> int:
     parser.add_argument("--size", choices=("full", "tiny"), default="full")
     parser.add_argument("--minutes", type=float, default=6.0)
     parser.add_argument("--out", type=Path, help="a JSON file for figures, machine and date")
+    parser.add_argument("--store", metavar="NAME", help="a stored result for a lesson, under data/results")
     arguments = parser.parse_args()
     runtime.setup(0)
+    commit, start = current_commit(), time.perf_counter()
     size = FULL if arguments.size == "full" else TINY
     figures, left_out = measure(size, Folders(arguments.nanogpt, arguments.nanochat), arguments.only, arguments.minutes)
     where = {"machine": machine(), "date": datetime.now(UTC).date().isoformat()}
@@ -466,6 +483,9 @@ def main() -> int:
     if arguments.out:
         content = {**where, "figures": [each._asdict() for each in figures]}
         arguments.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    if arguments.store:
+        command, seconds = " ".join(["python", *sys.argv]), time.perf_counter() - start
+        store(arguments.store, to_store(figures), command=command, commit=commit, seconds=seconds)
     return int(bool(missed(figures, size)))
 
 

@@ -77,7 +77,8 @@ def formats(model: LanguageModel) -> dict[str, LanguageModel]:
         str(dtype).removeprefix("torch."): Frozen(model, dtype)
         for dtype in (torch.float32, torch.bfloat16, torch.float16)
     }
-    return found | {"int8": Frozen(quantize(model)), "int4": Frozen(quantize(model, bits=4, group=32))}
+    integers = {"int8": quantize(model), "int4": quantize(model, bits=4, group=32)}
+    return found | {name: Frozen(few, torch.bfloat16) for name, few in integers.items()}
 
 
 def serve(engine: Engine, limits: list[int]) -> None:

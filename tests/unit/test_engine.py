@@ -29,6 +29,7 @@ from tfbook.generation.engine import (
     static,
 )
 from tfbook.generation.frozen import Frozen
+from tfbook.generation.paging import PagedLayer, Rows, side_by_side
 from tfbook.generation.quantization import quantize
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.experts import MixtureOfExperts
@@ -270,6 +271,26 @@ def test_by_the_wall_clock_a_request_waits_for_its_arrival() -> None:
     assert made[0].times[0] >= arrives
     assert made[0].time_to_first_token > 0
     assert 0.05 <= served.time < 5
+
+
+@pytest.mark.parametrize(
+    ("table", "run"), [([3], slice(12, 16)), ([2, 3, 4], slice(8, 20)), ([3, 2], None), ([1, 3], None)]
+)
+def test_a_lone_texts_blocks_are_read_where_they_lie(table: list[int], run: slice | None) -> None:
+    """A view of the memory where they follow each other, a copy where they don't: the same keys and values."""
+    layer, (k, v) = PagedLayer(6, 4), torch.randn(2, 1, 2, 1, 3)
+    new = 4 * len(table) - 2  # the last position but one of the last block
+    layer.rows = Rows([new], [new + 1], [table], 4, 6)
+    assert (side_by_side(table, 4), layer.rows.run) == (run, run)
+    keys, values = layer.extend(k, v)
+    assert layer.memory is not None
+    assert (keys.untyped_storage().data_ptr() == layer.memory.untyped_storage().data_ptr()) == (run is not None)
+    by_hand = layer.memory[torch.tensor(table)].flatten(0, 1)[: new + 1]  # (key, 2, head, d_head)
+    assert torch.equal(keys[0], by_hand[:, 0].transpose(0, 1))
+    assert torch.equal(values[0], by_hand[:, 1].transpose(0, 1))
+    assert torch.equal(values[0, :, -1:], v[0])
+    two = Rows([new, new], [new + 1, new + 1], [table, table], 4, 6)
+    assert two.run is None
 
 
 def test_room_is_for_whole_blocks() -> None:

@@ -137,6 +137,16 @@ def test_a_product_is_kept_in_few_bits_and_gives_what_comes_in() -> None:
     torch.testing.assert_close(Product(*layers, dtype=torch.float32)(x), expected)
 
 
+@pytest.mark.parametrize(("rows", "width"), [(3, 8), (8, 8), (24, 8)])
+def test_the_longer_side_of_a_matrix_is_contiguous(rows: int, width: int) -> None:
+    layer, x = nn.Linear(width, rows), torch.randn(2, 3, width)
+    product = Product(layer, dtype=torch.float32)
+    assert product.weight.stride() == ((1, rows) if rows > width else (width, 1))
+    assert torch.equal(product.weight, layer.weight)
+    torch.testing.assert_close(product(x), layer(x))
+    assert Product(layer, dtype=torch.float16).weight.is_contiguous()
+
+
 # ---- a copy ------------------------------------------------------------------------------------------------------
 
 

@@ -2,18 +2,20 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 from scipy.stats import chisquare
 
 from tfbook.attention.grouped_query import with_groups
+from tfbook.course.experiments import stored
 from tfbook.course.roofline import H100, Roofline, Work, cache_bytes, decode_work, weight_bytes
 from tfbook.generation import sampling
 from tfbook.generation.engine import Request, Room, continuous
 from tfbook.generation.frozen import Frozen
 from tfbook.generation.speculative import Passes, Speculation, accept, residual
-from tfbook.lessons.inference import exercises, figures, prices, study
+from tfbook.lessons.inference import exercises, figures, law, prices, study
 from tfbook.lessons.inference.grouping import uptrain
 from tfbook.lessons.inference.guessing_ahead import TimedSpeculation
 from tfbook.lessons.inference.levers import bytes_read
@@ -24,6 +26,7 @@ from tfbook.text.vocabulary import BOS, EOS, PAD
 
 pytestmark = pytest.mark.usefixtures("float32")
 
+ROOT = Path(__file__).parents[2]
 SLOW = Roofline(name="a slow machine", peak=10e9, bandwidth=2e9)
 
 
@@ -80,6 +83,41 @@ def test_far_away_every_lever_is_at_least_as_fast_as_one_text() -> None:
     assert first.predicted == pytest.approx(1 / H100.seconds(prices.LLAMA_7B.step(1)))
     assert all(run.predicted > 1.5 * first.predicted for run in others)
     assert len(study.far_table()) == len(others) + 1
+
+
+# ---- the law -------------------------------------------------------------------------------------------------------
+
+
+def test_a_random_model_has_96_d_squared_bytes() -> None:
+    """Two layers of 12 d² weights of four bytes; biases, norms and 64 tokens are little beside them."""
+    assert weight_bytes(study.random_model(416)) == pytest.approx(96 * 416**2, rel=0.02)
+    assert weight_bytes(study.random_model(1664)) == pytest.approx(96 * 1664**2, rel=0.02)
+
+
+def test_a_step_is_predicted_by_its_calls_and_the_slower_of_two_limits() -> None:
+    works = {1: Work(flops=10, bytes=4e9), 2: Work(flops=50e9, bytes=4e9)}
+    found = study.law_steps(works, {1: 3.0, 2: 7.0}, 0.5, SLOW)
+    assert [step.predicted for step in found.values()] == [2.5, 5.5]
+    assert [step.measured for step in found.values()] == [3.0, 7.0]
+
+
+def test_steps_on_the_h100_are_those_of_the_benchmarks_table() -> None:
+    """The stored rows are the README's, and the numbers of the page follow from them."""
+    rows = stored("inference.one_h100").rows
+    readme = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for row in rows:
+        peak = "" if row["share of the peak"] is None else f"{row['share of the peak']:.1%}"
+        line = f"| {row['task']} | {row['size']} | {row['by']} | {row['per second']:,} | {peak} |"
+        assert line.replace("|  |", "| |") in readme
+    small, one, many = law.far_steps(rows)
+    assert [round(1e3 * step.took, 2) for step in (small, one, many)] == [0.5, 0.87, 1.28]
+    assert round(1e3 * law.seconds_per_layer(small), 2) == 0.08
+    assert one.work.bytes / 1e6 == pytest.approx(253, abs=0.5)
+    assert study.h100_factor(rows) == pytest.approx(1.2, abs=0.01)
+    assert study.h100_table(rows)["and layers, ms"].tolist() == ["", "1.04", "1.14"]
+    assert 1148 * 2 * 124e6 / H100.peak == pytest.approx(0.0003, abs=2e-5)
+    assert round(many.took / one.took, 1) == 1.5
+    assert round(one.took / H100.seconds(one.work), -1) == 10
 
 
 # ---- timing --------------------------------------------------------------------------------------------------------
@@ -168,14 +206,24 @@ def test_uptrained_rows_are_averaged_by_conversion() -> None:
 
 
 def test_bytes_of_the_formats(teller: Storyteller) -> None:
-    """A quarter and a scale per row; an eighth and a scale per 32 weights."""
+    """A quarter and a scale per row; an eighth and a scale per 32 weights, the rows filled up to multiples of 16."""
     found = {name: bytes_read(study.in_format(teller.model, name)) for name in study.FORMATS}
     assert found["float32"] == weight_bytes(teller.model)
     layers, vocab = 4 * 12 * 192**2, len(teller.vocabulary) * 192
     rows = 4 * (576 + 192 + 768 + 192) + len(teller.vocabulary)
     other = found["float32"] - 4 * (layers + vocab)  # biases and norms
-    assert found["int8"] == layers + vocab + 4 * rows + other
-    assert found["int4, groups"] == (layers + vocab) * (1 / 2 + 4 / 32) + other
+    assert found["float16"] == found["float32"] - 2 * (layers + vocab) - 2 * (rows - len(teller.vocabulary))
+    assert found["int8, converted first"] == layers + vocab + 4 * rows + other
+    assert found["int8"] == layers + vocab + 2 * rows + other
+    assert found["int4, rows"] == (layers + vocab) / 2 + 4 * rows + other
+    filled = 192 * (-len(teller.vocabulary) % 16)
+    assert found["int4, groups"] == (layers + vocab + filled) * (1 / 2 + 4 / 32) + other
+
+
+def test_formats_are_timed_in_turns() -> None:
+    found = study.format_seconds(study.random_model(32), 1, repeats=1)
+    assert tuple(found) == study.FORMATS
+    assert all(took > 0 for took in found.values())
 
 
 def test_a_cache_in_32_bits_gives_the_loss_of_one_pass(teller: Storyteller) -> None:
@@ -326,7 +374,12 @@ def test_blocks_show_who_uses_them() -> None:
 def test_the_other_figures_are_drawn() -> None:
     row = {"bytes": 6144, "before": 4.0, "after": 0.5, "lowest": 0.4, "highest": 0.6}
     figures.draw_groups({6: row, 2: row}, row | {"before": 3.0}, 2, 0.48)
-    figures.draw_batches({1: run(measured=5.0), 16: run(measured=9.0)}, {1: 0.2, 16: 0.4})
+    steps = {1: law.Step(1e6, 0.001, 0.002), 16: law.Step(4e6, 0.002, 0.003)}
+    assert len(figures.draw_batches({"one": steps, "other": steps}).axes) == 2
+    lines = figures.draw_law(steps, 0.0005, SLOW).axes[0].get_lines()
+    assert [line.get_label() for line in lines[1:]] == ["calls", "predicted", "measured"]
+    assert lines[2].get_ydata()[-1] == pytest.approx(0.5 + 2)  # calls, and 4 MB at 2 GB/s
+    assert lines[-1].get_ydata().tolist() == [2.0, 3.0]
     figures.draw_round()
     assert len(figures.draw_rule("abcd", P.tolist(), Q.tolist()).axes[0].containers) == 3
     speeds = [{"k": k, "measured": 1.4} for k in (1, 2)]

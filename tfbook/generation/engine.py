@@ -60,6 +60,11 @@ class Request:
         return [*self.prompt, *self.new]
 
     @property
+    def length(self) -> int:
+        """The number of its tokens."""
+        return len(self.prompt) + len(self.new)
+
+    @property
     def ended(self) -> bool:
         """Whether its last token is a stop token, or it has as many as it asked for."""
         return bool(self.new) and (self.new[-1] in self.stop or len(self.new) == self.max_new_tokens)
@@ -87,7 +92,7 @@ class Room(NamedTuple):
 
     def blocks_for(self, request: Request) -> int:
         """The blocks that its text needs: ⌈tokens / block_size⌉."""
-        return -(-len(request.tokens) // self.block_size)
+        return -(-request.length // self.block_size)
 
 
 class Turn(NamedTuple):
@@ -277,7 +282,7 @@ class Engine:
 
     def _free_after(self, decode: list[Request]) -> int:
         """The free blocks that are left when each of these requests has one for its newest token."""
-        return self.pool.free - sum(len(request.tokens) > len(request.table) * self.pool.size for request in decode)
+        return self.pool.free - sum(request.length > len(request.table) * self.pool.size for request in decode)
 
     def _with_blocks(self, decode: list[Request]) -> list[Request]:
         """These requests with a block for the newest token of each.
@@ -311,7 +316,7 @@ class Engine:
         self._take_blocks(request)
 
     def _take_blocks(self, request: Request) -> None:
-        while len(request.table) < self.pool.blocks_for(len(request.tokens)):
+        while len(request.table) < self.pool.blocks_for(request.length):
             request.table.append(self.pool.take())
 
     def _generate(self, requests: list[Request]) -> None:
@@ -327,18 +332,19 @@ class Engine:
 
     def _read(self, requests: list[Request]) -> Float[Tensor, "batch vocab"]:
         """Reads the tokens that are not cached yet; the logits after the last one of each text."""
-        texts = [request.tokens for request in requests]
-        starts, ends = [request.cached for request in requests], [len(text) for text in texts]
+        starts, ends = [request.cached for request in requests], [request.length for request in requests]
         rows = Rows(starts, ends, [request.table for request in requests], self.pool.size, self.blocks)
-        ids = padded([text[start:] for text, start in zip(texts, starts, strict=True)], rows.time)
+        ids = padded([request.tokens[start:] for request, start in zip(requests, starts, strict=True)], rows.time)
         with trusted():
             x = self._through_blocks(ids.to(self._device), rows.to(self._device))
-        last = torch.tensor(ends, device=self._device) - torch.tensor(starts, device=self._device) - 1
-        logits = self.model.unembed(self.model.stack.norm(x[torch.arange(len(x)), last][:, None]))[:, 0]
-        for request, text in zip(requests, texts, strict=True):
+        if rows.time > 1:
+            last = torch.tensor([end - start - 1 for start, end in zip(starts, ends, strict=True)], device=self._device)
+            x = x[torch.arange(len(x)), last][:, None]
+        logits = self.model.unembed(self.model.stack.norm(x))[:, 0]
+        for request in requests:
             if self.reuse:
-                self.pool.remember(text, request.table, request.cached)
-            request.cached = len(text)
+                self.pool.remember(request.tokens, request.table, request.cached)
+            request.cached = request.length
         return logits
 
     def _through_blocks(self, ids: Tensor, rows: Rows) -> Float[Tensor, "batch time d_model"]:

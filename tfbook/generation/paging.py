@@ -100,6 +100,7 @@ class Rows:
         self.starts, self.ends = starts, ends
         self.time, self.keys = max(end - start for start, end in zip(starts, ends, strict=True)), max(ends)
         width = -(-self.keys // size)
+        self.run = side_by_side(tables[0][:width], size) if len(tables) == 1 else None
         self.tables = torch.tensor([[*table[:width], *[pad] * (width - len(table))] for table in tables])
         self.slots = torch.tensor(
             [
@@ -108,8 +109,12 @@ class Rows:
                 for place in range(start, start + self.time)
             ]
         )
-        first, last = torch.tensor([starts, ends])[..., None]
-        self.positions = torch.minimum(first + torch.arange(self.time), last - 1)
+        self.positions = torch.tensor(
+            [
+                [min(place, end - 1) for place in range(start, start + self.time)]
+                for start, end in zip(starts, ends, strict=True)
+            ]
+        )
 
     def to(self, device: torch.device) -> Rows:
         """Moves the tensors, and returns itself."""
@@ -124,6 +129,12 @@ class Rows:
             return Causal()
         places = torch.arange(self.keys, device=self.positions.device)
         return Dense((places <= self.positions[..., None])[:, None])
+
+
+def side_by_side(table: Sequence[int], size: int) -> slice | None:
+    """The slots of blocks that follow each other in memory; None where they do not."""
+    first = table[0]
+    return slice(first * size, (first + len(table)) * size) if [*table] == [*range(first, first + len(table))] else None
 
 
 class PagedLayer(Cache):
@@ -142,15 +153,21 @@ class PagedLayer(Cache):
     def extend(
         self, k: Float[Tensor, "batch head new d_head"], v: Float[Tensor, "batch head new d_head"]
     ) -> tuple[Float[Tensor, "batch head key d_head"], Float[Tensor, "batch head key d_head"]]:
-        """Writes each new position to its slot; returns the rows' keys and values, side by side from position 0 on."""
+        """Writes each new position to its slot; returns the rows' keys and values, side by side from position 0 on.
+
+        Those of one text whose blocks follow each other are not copied.
+        """
         if self.memory is None:
             self.memory = k.new_zeros(self.blocks + 1, self.size, 2, k.shape[1], k.shape[3])
         rows, memory = self.rows, self.memory
         new = torch.stack([k, v], dim=1).permute(0, 3, 1, 2, 4).flatten(0, 1)  # (batch · new, 2, head, d_head)
-        memory.flatten(0, 1).index_copy_(0, rows.slots, new)
-        held = memory.index_select(0, rows.tables.flatten())
-        held = held.view(len(rows.tables), -1, *memory.shape[2:])[:, : rows.keys]  # (batch, key, 2, head, d_head)
-        keys, values = held.permute(2, 0, 3, 1, 4)
+        slots = memory.view(-1, *memory.shape[2:])
+        slots.index_copy_(0, rows.slots, new)
+        if rows.run is not None:
+            held = slots[None, rows.run]
+        else:
+            held = memory.index_select(0, rows.tables.flatten()).view(len(rows.tables), -1, *memory.shape[2:])
+        keys, values = held[:, : rows.keys].permute(2, 0, 3, 1, 4).unbind()  # from (batch, key, 2, head, d_head)
         return keys, values
 
 
@@ -163,6 +180,9 @@ class Placed(Position):
     def __init__(self, encoding: Position, rows: Rows):
         super().__init__()
         self.encoding, self.rows, self.rotation = encoding, rows, None
+        self.rotates, self.biases = (
+            getattr(type(encoding), name) is not getattr(Position, name) for name in ("rotate", "bias")
+        )
         if isinstance(encoding, Rotary) and isinstance(encoding.prepared(0, 1), Rotation):
             self.rotation = Rotation(encoding.angles(rows.positions.flatten().float()), 0)
 
@@ -177,7 +197,7 @@ class Placed(Position):
         if self.rotation is not None:
             one = self.rotation.rotate(x.transpose(0, 1).flatten(1, 2)[None])[0]
             return one.unflatten(1, (x.shape[0], -1)).transpose(0, 1)
-        if type(self.encoding).rotate is Position.rotate:
+        if not self.rotates:
             return x
         texts = zip(x.split(1), self.rows.starts, strict=True)
         return torch.cat([self.encoding.rotate(text, start) for text, start in texts])
@@ -186,7 +206,7 @@ class Placed(Position):
         self, q: Float[Tensor, "batch head query d_head"], keys: int, start: object = None
     ) -> Float[Tensor, "batch head query key"] | None:
         """That of each text; None for encodings that bias no scores."""
-        if type(self.encoding).bias is Position.bias:
+        if not self.biases:
             return None
         texts = zip(q.split(1), self.rows.starts, strict=True)
         biases: list[Any] = [self.encoding.bias(text, keys, start) for text, start in texts]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tfbook.lessons.inference.guessing_ahead import Acceptance
+    from tfbook.lessons.inference.law import Step
     from tfbook.lessons.inference.timing import Predicted
 
 PREDICTED, MEASURED = Method(COLORS[3], "o"), Method(COLORS[0], "s")
@@ -23,6 +24,10 @@ DRAFTS = {"draft model": Method(COLORS[2], "^"), "table of counts": Method(COLOR
 REQUESTS = ("#cfe2f3", "#f9d9c0", "#e0d0ea", "#d5e8d4", "#f3e6b8", "#dcdfe3")
 
 ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "law": (
+        "Milliseconds per token against megabytes, both logarithmic. The measured curve begins flat, at the time of "
+        "the calls, and then rises beside the line of bytes divided by bandwidth, somewhat above it."
+    ),
     "prefill": (
         "Operations per second against operations per byte. Two lines form a roof. Decode is on its slope at 0.5, "
         "prefill under its flat part at 49; the measured points are below."
@@ -40,7 +45,10 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "A gray band of two other predictions is above that of the draft model."
     ),
 }
-TITLES = {"prefill": "By the roofline, arithmetic limits prefill, and memory limits decode"}
+TITLES = {
+    "law": "Small models wait for calls, large ones for their bytes",
+    "prefill": "By the roofline, arithmetic limits prefill, and memory limits decode",
+}
 CAPTIONS = {
     "timeline": "Each bar is a story, numbered by arrival. White is paid for and not used.",
 }
@@ -99,23 +107,57 @@ def _big(number: float) -> str:
 # ---- batches ---------------------------------------------------------------------------------------------------------
 
 
-def draw_batches(runs: Mapping[int, Predicted], steps: Mapping[int, float]) -> Figure:
-    """Tokens per second of all texts, and the time of a step, against the number of texts."""
+def draw_law(steps: Mapping[int, Step], floor: float, machine: Roofline) -> Figure:
+    """Milliseconds of a step against the megabytes that it reads: the fixed cost, the law, both, and measured."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.6))
-    sizes = [*runs]
-    predicted = [runs[size].predicted for size in sizes]
-    measured = [runs[size].measured for size in sizes]
-    left.plot(sizes, predicted, color=PREDICTED.color, marker=PREDICTED.marker, label="predicted", linestyle="--")
-    left.plot(sizes, measured, color=MEASURED.color, marker=MEASURED.marker, label="measured")
-    left.set(xscale="log", yscale="log", xlabel="texts in the batch", title="Tokens per second, all texts together")
-    label_ends(left)
-    right.plot(sizes, [1e3 * steps[size] for size in sizes], color=MEASURED.color, marker=MEASURED.marker)
-    right.set(xscale="log", xlabel="texts in the batch", ylabel="milliseconds", ylim=(0, None), title="One step")
-    for axes in (left, right):
+    figure, axes = plt.subplots(figsize=(7.4, 4.4))
+    xs = np.geomspace(min(step.bytes for step in steps.values()) / 1.6, max(step.bytes for step in steps.values()), 60)
+    slope, both = xs / machine.bandwidth, floor + xs / machine.bandwidth
+    axes.plot(xs / 1e6, 1e3 * slope, ":", color=SOFT, linewidth=1.3, marker="none")
+    axes.plot(xs / 1e6, np.full_like(xs, 1e3 * floor), ":", color=SOFT, linewidth=1.3, marker="none", label="calls")
+    axes.plot(xs / 1e6, 1e3 * both, "--", color=PREDICTED.color, marker="none", label="predicted")
+    places = [step.bytes / 1e6 for step in steps.values()]
+    measured = [1e3 * step.measured for step in steps.values()]
+    axes.plot(places, measured, color=MEASURED.color, marker=MEASURED.marker, label="measured")
+    axes.set(xscale="log", yscale="log", xlabel="MB that a step reads", ylabel="milliseconds per token")
+    axes.set_xticks(places, [f"{place:.0f}" for place in places])
+    axes.set_title(TITLES["law"])
+    axes.set_ylim(0.3 * 1e3 * floor, 1.6 * max(measured))
+    place = 1e3 * floor * machine.bandwidth / 1e9  # MB that take half as long as the calls
+    axes.annotate("bytes ÷ bandwidth", (place / 2, 0.5e3 * floor), xytext=(12, -6), **BESIDE, color=SOFT)
+    _plain_ticks(axes)
+    label_ends(axes)
+    return figure
+
+
+def _plain_ticks(axes: Axes) -> None:
+    """Milliseconds as 1, 2, 5, 10, … on a logarithmic axis."""
+    low, high = axes.get_ylim()
+    ticks = [digit * 10.0**power for power in range(-3, 5) for digit in (1, 2, 5)]
+    shown = [tick for tick in ticks if low <= tick <= high]
+    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    axes.minorticks_off()
+
+
+def draw_batches(models: Mapping[str, Mapping[int, Step]]) -> Figure:
+    """Milliseconds of a step against the number of texts, as predicted and as measured: a panel for each model."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(models), figsize=(4.8 * len(models), 3.8), squeeze=False)
+    for axes, (name, steps) in zip(panels[0], models.items(), strict=True):
+        sizes = [*steps]
+        predicted = [1e3 * step.predicted for step in steps.values()]
+        measured = [1e3 * step.measured for step in steps.values()]
+        axes.plot(sizes, predicted, "--", color=PREDICTED.color, marker=PREDICTED.marker, label="predicted")
+        axes.plot(sizes, measured, color=MEASURED.color, marker=MEASURED.marker, label="measured")
+        axes.set(xscale="log", yscale="log", xlabel="texts in the batch", title=name)
         axes.set_xticks(sizes, map(str, sizes))
-        axes.minorticks_off()
+        axes.set_ylim(0.5 * predicted[0], 2 * max(measured))
+        _plain_ticks(axes)
+        label_ends(axes)
+    panels[0][0].set_ylabel("milliseconds per step")
+    figure.suptitle("Sixteen texts take far less than 16 times as long", x=0.01, ha="left", fontweight="bold")
     return figure
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tfbook.course.cost import in_turns
+from tfbook.course.cost import busy_clock, in_turns
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import told
 from tfbook.generation import sampling
@@ -154,9 +153,9 @@ class TimedReader:
 
     def read(self, text: Int[Tensor, "1 time"], last: int = 1) -> Float[Tensor, "last vocab"]:
         """The logits of the reader."""
-        start = time.perf_counter()
+        start = busy_clock()
         logits: Tensor = self.reader.read(text, last)
-        self.times.append(time.perf_counter() - start)
+        self.times.append(busy_clock() - start)
         return logits
 
 
@@ -197,7 +196,7 @@ def _speculation(ks: tuple[int, ...], rounds: int, stories: int, known: int, len
         case: partial(tell_stories, each.generate, stories, length) for case, each in cases.items()
     }
     runs["plain"] = partial(tell_stories, partial(sampling.generate, large), stories, length)
-    took = in_turns(runs, rounds)
+    took = in_turns(runs, rounds, clock=busy_clock)
     step = median(took["plain"]) / (stories * length)
     return [_row(name, k, each, took[name, k], took["plain"], step) for (name, k), each in cases.items()]
 
@@ -214,7 +213,8 @@ def race(
     runs: dict[str, Callable[..., Tensor]], rounds: int, *, stories: int = 4, length: int = 50
 ) -> dict[str, float]:
     """Seconds per token of each way to write stories, in turns; the middle of the rounds."""
-    took = in_turns({name: partial(tell_stories, write, stories, length) for name, write in runs.items()}, rounds)
+    told = {name: partial(tell_stories, write, stories, length) for name, write in runs.items()}
+    took = in_turns(told, rounds, clock=busy_clock)
     return {name: median(times) / (stories * length) for name, times in took.items()}
 
 

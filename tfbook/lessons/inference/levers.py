@@ -17,23 +17,30 @@ from tfbook.generation.frozen import Frozen
 from tfbook.generation.quantization import quantize, quantized_cache, size_in_bytes
 from tfbook.generation.speculative import Passes
 from tfbook.lessons.inference.prices import CONTEXT, LLAMA_7B
-from tfbook.lessons.inference.timing import PAST, Predicted
+from tfbook.lessons.inference.timing import PAST, Predicted, reading, seconds
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import LanguageModel
 from tfbook.text.vocabulary import PAD
 
 # ---- weights and caches in fewer bits ------------------------------------------------------------------------------
 
-FORMATS = ("float32", "bfloat16", "int8", "int4, rows", "int4, groups")
+FORMATS = ("float32", "float16", "int8, converted first", "int8", "int4, rows", "int4, groups")
 
 
 def in_format(model: Gpt, name: str) -> Frozen:
-    """The model with its matrices in one of `FORMATS`: with a scale for each row, or for each 32 numbers of it."""
-    if name == "float32":
-        return Frozen(model)
-    if name == "bfloat16":
-        return Frozen(model, torch.bfloat16)
-    return Frozen(quantize(model, int(name[3]), 32 if "groups" in name else None))
+    """The model with its matrices in one of `FORMATS`: with a scale for each row, or for each 32 numbers of it.
+
+    "int8" and "int4, groups" are converted inside of the product, the other integers before it.
+    """
+    if name in ("float32", "float16"):
+        return Frozen(model, getattr(torch, name))
+    few = quantize(model, int(name[3]), 32 if "groups" in name else None)
+    return Frozen(few, torch.bfloat16 if name in ("int8", "int4, groups") else torch.float32)
+
+
+def format_seconds(model: Gpt, rounds: int, repeats: int = 2) -> dict[str, float]:
+    """Seconds of a step in each of `FORMATS`."""
+    return seconds({name: reading(in_format(model, name)) for name in FORMATS}, rounds, repeats)
 
 
 def bytes_read(frozen: Frozen) -> int:
@@ -51,18 +58,19 @@ def cached_loss(model: LanguageModel, ids: Int64[Tensor, "story time"], *, eight
     return float(F.cross_entropy(logits[counts], targets[counts]))
 
 
-def format_table(forms: Mapping[str, Frozen], took: Mapping[str, float], losses: Mapping[str, float]) -> Any:
-    """Megabytes of the weights, loss, and tokens per second by their bytes and as measured, for each format."""
+def format_table(
+    forms: Mapping[str, Frozen], took: Mapping[str, Mapping[str, float]], losses: Mapping[str, float]
+) -> Any:
+    """Megabytes, loss added, and the speed by the bytes of the weights and as measured, in a column for each model."""
     import pandas as pd
 
-    base = losses["float32"]
     rows = {
         "MB": [f"{bytes_read(form) / 1e6:.2f}" for form in forms.values()],
-        "loss": [f"{losses[name]:.4f}" for name in forms],
-        "loss added": [f"{losses[name] - base:+.4f}" for name in forms],
-        "predicted speed": [f"{bytes_read(forms['float32']) / bytes_read(form):.1f} ×" for form in forms.values()],
-        "measured speed": [f"{took['float32'] / took[name]:.1f} ×" for name in forms],
+        "loss added": [f"{losses[name] - losses['float32']:+.4f}" for name in forms],
+        "by bytes": [f"{bytes_read(forms['float32']) / bytes_read(form):.1f} ×" for form in forms.values()],
     }
+    for model, times in took.items():
+        rows[f"{model}, measured"] = [f"{times['float32'] / times[name]:.1f} ×" for name in forms]
     return pd.DataFrame(rows, index=[*forms])
 
 

@@ -44,6 +44,7 @@ class Shape:
 
 
 GPT2_SHAPE = Shape(name="GPT-2 small, 124M", parameters=124e6, layers=12, d_model=768, heads=12, kv_heads=12)
+SMALL_SHAPE = Shape(name="GPT of 6 × 384, 30M", parameters=29.9e6, layers=6, d_model=384, heads=6, kv_heads=6)
 LLAMA_7B = Shape(name="Llama 2 7B", parameters=6.7e9, layers=32, d_model=4096, heads=32, kv_heads=32)
 LLAMA_70B = Shape(name="Llama 2 70B", parameters=69e9, layers=80, d_model=8192, heads=64, kv_heads=8)
 SHAPES = (GPT2_SHAPE, LLAMA_7B, LLAMA_70B)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -33,6 +31,12 @@ from tfbook.lessons.inference.guessing_ahead import (
     third_words as third_words,
 )
 from tfbook.lessons.inference.judging import judging_table as judging_table, predicted_speeds as predicted_speeds
+from tfbook.lessons.inference.law import (
+    h100_factor as h100_factor,
+    h100_table as h100_table,
+    law_steps as law_steps,
+    random_model as random_model,
+)
 from tfbook.lessons.inference.levers import (
     FORMATS as FORMATS,
     Scoreboard as Scoreboard,
@@ -40,6 +44,7 @@ from tfbook.lessons.inference.levers import (
     far_away as far_away,
     far_table as far_table,
     format_runs as format_runs,
+    format_seconds as format_seconds,
     format_table as format_table,
     in_format as in_format,
     speculation_run as speculation_run,
@@ -66,21 +71,14 @@ from tfbook.lessons.inference.timing import (
     seconds as seconds,
     table_of as table_of,
 )
-from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import LanguageModel
-from tfbook.pretrain.storyteller import MODELS, Storyteller, load_storyteller
+from tfbook.pretrain.storyteller import Storyteller, load_storyteller
 
 
 def storyteller(name: str = "storyteller") -> Storyteller:
     """The model that ships with tfbook, on the CPU: the lesson asks what one core does."""
     teller = load_storyteller(name)
     return Storyteller(teller.model.cpu(), teller.vocabulary)
-
-
-def wide_model(vocab: int) -> Gpt:
-    """Six layers of width 768 with random weights, 43 million: how long they take doesn't depend on their values."""
-    config = replace(MODELS["storyteller"], d_model=768, d_ff=3072, heads=12, layers=6)
-    return Gpt(vocab, config).eval()
 
 
 @torch.inference_mode()

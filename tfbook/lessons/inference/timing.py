@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tfbook.checks import trusted
-from tfbook.course.cost import in_turns
+from tfbook.course.cost import busy_clock, in_turns
 from tfbook.course.roofline import Roofline, Work
 from tfbook.generation.speculative import roll_back
 from tfbook.models.language_model import LanguageModel
@@ -37,9 +37,9 @@ def reading(model: LanguageModel, *, batch: int = 1, new: int = 1, past: int = P
 
 
 def seconds(runs: Mapping[Any, Callable[[], None]], rounds: int, repeats: int = 10) -> dict[Any, float]:
-    """The middle of the times of one run, measured in turns, so that a disturbance affects all of them."""
+    """The middle of the times of one run, in turns, for which this thread kept a processor busy."""
     repeated = {name: _repeated(run, repeats) for name, run in runs.items()}
-    return {name: median(times) / repeats for name, times in in_turns(repeated, rounds).items()}
+    return {name: median(times) / repeats for name, times in in_turns(repeated, rounds, clock=busy_clock).items()}
 
 
 def _repeated(run: Callable[[], None], repeats: int) -> Callable[[], None]:

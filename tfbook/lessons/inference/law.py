@@ -1,0 +1,93 @@
+"""The law of lesson 16, bytes ÷ bandwidth, where it can be seen: models of growing size here, and one H100."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tfbook.course.roofline import H100, Roofline, Work
+from tfbook.lessons.inference.prices import GPT2_SHAPE, SMALL_SHAPE, Shape
+from tfbook.models.gpt import Gpt
+from tfbook.pretrain.storyteller import MODELS
+
+# ---- on this machine -----------------------------------------------------------------------------------------------
+
+LAYERS, VOCAB = 2, 64
+
+
+def random_model(d_model: int) -> Gpt:
+    """Two layers with random weights, 96 d_model² bytes: how long they take doesn't depend on their values."""
+    config = replace(MODELS["storyteller"], d_model=d_model, d_ff=4 * d_model, heads=4, layers=LAYERS)
+    return Gpt(VOCAB, config).eval()
+
+
+class Step(NamedTuple):
+    """A step: the bytes that it reads, the seconds that the law predicts, and those that it took."""
+
+    bytes: float
+    predicted: float
+    measured: float
+
+
+def law_steps(works: Mapping[int, Work], took: Mapping[int, float], floor: float, machine: Roofline) -> dict[int, Step]:
+    """Each step's prediction: the time of its calls, `floor`, plus the roofline's, that of bytes or of operations."""
+    return {key: Step(work.bytes, floor + machine.seconds(work), took[key]) for key, work in works.items()}
+
+
+# ---- on one H100 ---------------------------------------------------------------------------------------------------
+
+CASES: tuple[tuple[Shape, str, int], ...] = (
+    (SMALL_SHAPE, "6 × 384", 1),
+    (GPT2_SHAPE, "124M", 1),
+    (GPT2_SHAPE, "124M", 64),
+)
+POSITIONS = 16 + 256 // 2  # of the benchmark: half of what is generated, after the prompt
+
+
+class FarStep(NamedTuple):
+    """A decoding step on the H100: its model's shape, texts, work, and the seconds that it took."""
+
+    shape: Shape
+    texts: int
+    work: Work
+    took: float
+
+
+def far_steps(rows: Sequence[Mapping[str, Any]]) -> list[FarStep]:
+    """Our frozen models in the stored benchmark."""
+    speeds = {(row["task"], row["size"]): row["per second"] for row in rows if row["by"] == "tfbook, frozen"}
+    return [
+        FarStep(shape, batch, shape.step(batch, POSITIONS), batch / speeds[f"generating, batch {batch}", size])
+        for shape, size, batch in CASES
+    ]
+
+
+def seconds_per_layer(step: FarStep) -> float:
+    """What is left of a step without the time of its bytes, for each layer."""
+    return (step.took - H100.seconds(step.work)) / step.shape.layers
+
+
+def h100_factor(rows: Sequence[Mapping[str, Any]]) -> float:
+    """By how much the prediction with layers misses a step of GPT-2's, at most: the larger over the smaller."""
+    small, *others = far_steps(rows)
+    fixed = seconds_per_layer(small)
+    quotients = [step.took / (fixed * step.shape.layers + H100.seconds(step.work)) for step in others]
+    return max(max(quotient, 1 / quotient) for quotient in quotients)
+
+
+def h100_table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Milliseconds per step by bytes alone, with the fixed cost per layer of the first row, and as measured."""
+    import pandas as pd
+
+    steps = far_steps(rows)
+    fixed = seconds_per_layer(steps[0])
+    predicted = [fixed * step.shape.layers + H100.seconds(step.work) for step in steps]
+    columns = {
+        "texts": [step.texts for step in steps],
+        "MB read": [f"{step.work.bytes / 1e6:.0f}" for step in steps],
+        "bytes alone, ms": [f"{1e3 * H100.seconds(step.work):.3f}" for step in steps],
+        "and layers, ms": ["", *(f"{1e3 * seconds:.2f}" for seconds in predicted[1:])],
+        "measured, ms": [f"{1e3 * step.took:.2f}" for step in steps],
+    }
+    return pd.DataFrame(columns, index=[step.shape.name for step in steps])
