@@ -17,7 +17,7 @@ from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -28,7 +28,7 @@ from tfbook.course.experiments import experiment
 from tfbook.data.images import ImageBatches, LabeledImages
 from tfbook.data.scenes import COLORS, GROUNDS, KINDS, SceneObject
 from tfbook.data.scenes.corpus import CHUNK, drawn_scenes
-from tfbook.lessons.vision_beyond.contest import loss, recipe, right, rounded
+from tfbook.lessons.vision_beyond.contest import loss, recipe, right, rounded, with_deep_head
 from tfbook.models.attentive_cnn import AttentiveCnn
 from tfbook.models.blocks import MakePart, alternate, on_paper
 from tfbook.models.cnn import Cnn
@@ -140,14 +140,7 @@ def changed(change: Callable[[VitConfig], VitConfig]) -> Make:
 
 def alone(change: Callable[[VitConfig], VitConfig]) -> Make:
     """A bag of patches whose mean is read by a network of two layers."""
-
-    def make(form: VitConfig) -> nn.Module:
-        model = Vit(len(PALETTE), change(form))
-        hidden = nn.Linear(form.d_model, form.d_model)
-        model.head = nn.Sequential(hidden, nn.GELU(), model.head)  # type: ignore[assignment] # a head of two layers
-        return model
-
-    return make
+    return lambda form: with_deep_head(Vit(len(PALETTE), change(form)))
 
 
 def bag_with_positions(form: VitConfig) -> VitConfig:
