@@ -193,7 +193,7 @@ def res_mlp(config: VitConfig, *, scale: float = 0.1) -> VitConfig:
     return replace(without_attention(config, mixer), norm=Affine, feed_forward=feed_forward)
 
 
-def bag(config: VitConfig) -> VitConfig:
+def patch_bag(config: VitConfig) -> VitConfig:
     """A bag of patches: attention becomes a `NoMixer`, and no position is known."""
     return without_attention(config, NoMixer)
 

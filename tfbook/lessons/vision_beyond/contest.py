@@ -32,9 +32,9 @@ from tfbook.models.blocks import MakePart, alternate, on_paper
 from tfbook.models.cnn import Cnn
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
 from tfbook.models.norms import BatchNorm, LayerNorm
-from tfbook.models.patch_mixers import bag, convolutional, mlp_mixer, res_mlp
+from tfbook.models.patch_mixers import convolutional, mlp_mixer, patch_bag, res_mlp
 from tfbook.models.swin import Swin, SwinConfig
-from tfbook.models.vit import Vit, VitConfig, patchify, unpatchify
+from tfbook.models.vit import Vit, VitConfig, grid_of, patchify, unpatchify
 
 SIDE, PATCH, GRID = 32, 4, 8  # pixels of an image and of a patch, patches along a side
 WINDOW, SHIFT = 4, 2  # patches along a side of a window
@@ -144,7 +144,7 @@ def with_deep_head(model: Vit) -> Vit:
 
 
 def _bag_of(norm: MakePart) -> Callable[[int, int], nn.Module]:
-    return lambda labels, d_ff: with_deep_head(Vit(labels, bag(replace(SHAPE, d_ff=d_ff, norm=norm))))
+    return lambda labels, d_ff: with_deep_head(Vit(labels, patch_bag(replace(SHAPE, d_ff=d_ff, norm=norm))))
 
 
 BAGS = {"bag, batch norms": _bag_of(BatchNorm), "bag, layer norms": _bag_of(LayerNorm)}
@@ -216,11 +216,13 @@ def right(model: nn.Module, images: Float[Tensor, "batch 3 row column"], labels:
     return (said == labels.cpu()).float()
 
 
-def shuffled(images: Float[Tensor, "batch 3 row column"], *, seed: int = 0) -> Float[Tensor, "batch 3 row column"]:
+def shuffled(
+    images: Float[Tensor, "batch 3 row column"], patch: int = PATCH, *, seed: int = 0
+) -> Float[Tensor, "batch 3 row column"]:
     """A jigsaw: the patches of each image in a random order of its own."""
-    pieces = patchify(images, PATCH)
+    pieces, grid = patchify(images, patch), grid_of(images.shape[2], images.shape[3], patch)
     orders = torch.rand(pieces.shape[:2], generator=torch.Generator().manual_seed(seed)).argsort(dim=1)
-    return unpatchify(torch.take_along_dim(pieces, orders[..., None], dim=1), PATCH, (GRID, GRID))
+    return unpatchify(torch.take_along_dim(pieces, orders[..., None], dim=1), patch, grid)
 
 
 def by_distance(answers: Float[Tensor, " batch"], far: Float[Tensor, " batch"]) -> dict[str, float]:

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from tfbook import runtime, training
 from tfbook.attention.efficient import Axial, Neighborhood, Windowed
+from tfbook.attention.implementations import softmax
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
 from tfbook.data.images import ImageBatches, LabeledImages
@@ -35,7 +36,7 @@ from tfbook.models.cnn import Cnn
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
 from tfbook.models.detr import SinusoidalGrid
 from tfbook.models.norms import BatchNorm, LayerNorm
-from tfbook.models.patch_mixers import bag, convolutional, mlp_mixer, res_mlp
+from tfbook.models.patch_mixers import convolutional, mlp_mixer, patch_bag, res_mlp
 from tfbook.models.swin import Swin, SwinConfig
 from tfbook.models.vit import Vit, VitConfig
 
@@ -145,7 +146,7 @@ def alone(change: Callable[[VitConfig], VitConfig]) -> Make:
 
 def bag_with_positions(form: VitConfig) -> VitConfig:
     """A bag whose patches know where they are."""
-    return replace(bag(form), position=form.position)
+    return replace(patch_bag(form), position=form.position)
 
 
 def _swin(form: VitConfig) -> nn.Module:
@@ -171,7 +172,7 @@ FIXED: dict[str, Make] = {
     "ResMLP": changed(res_mlp),
     "convolution": changed(convolutional),
     "ConvMixer": _conv_mixer,
-    "bag": alone(bag),
+    "bag": alone(patch_bag),
     "bag + positions": alone(bag_with_positions),
 }
 CNNS: dict[str, Make] = {
@@ -286,3 +287,16 @@ def norms() -> list[dict[str, Any]]:
 def patience() -> list[dict[str, Any]]:
     """The ViT with four times as many steps."""
     return [one_run("ViT", lr=LOW, seed=1, steps=4 * PASSES)]
+
+
+@experiment
+def handed_over(seeds: Sequence[int] = (1, 2)) -> list[dict[str, Any]]:
+    """Trained axial weights in a ViT, whose attention is global: as they are, and after half as many steps again."""
+    part, lines = row_images_once("train", LEARN), []
+    for seed in seeds:
+        model: Any = learn(partial(of_this_size, "axial"), part, lr=LOW, seed=seed)
+        alternate(model.stack, softmax)
+        lines.append({"model": "axial, then ViT", "seed": seed, "steps": 0} | scored(model))
+        model = learn(lambda model=model: model, part, lr=LOW, seed=seed, steps=PASSES // 2)  # type: ignore[misc]
+        lines.append({"model": "axial, then ViT", "seed": seed, "steps": PASSES // 2} | scored(model))
+    return lines
