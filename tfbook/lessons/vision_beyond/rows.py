@@ -87,7 +87,8 @@ def row_images(split: str, count: int) -> LabeledImages:
     rows, images = row_scenes(split, count), []
     for start in range(0, count, CHUNK):
         some, numbers = rows[start : start + CHUNK], list(range(start, min(start + CHUNK, count)))
-        scenes = drawn_scenes([row.objects for row in some], [row.ground for row in some], numbers, SIX * EIGHT)
+        objects, grounds = [row.objects for row in some], [row.ground for row in some]
+        scenes = drawn_scenes(objects, grounds, numbers, SIX * EIGHT, shadow=0)
         images += [scene.image for scene in scenes]
     return LabeledImages(4 * (torch.stack(images) - 0.5), torch.tensor([row.answer for row in rows]))
 
