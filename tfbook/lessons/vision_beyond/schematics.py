@@ -144,9 +144,17 @@ def outlined(axes: Axes, box: Tensor, side: int, color: str, text: str = "", *, 
 
 
 def draw_matching(
-    image: Tensor, boxes: Tensor, names: Sequence[str], cost: Tensor, pairs: Sequence[tuple[int, int]]
+    image: Tensor,
+    boxes: Tensor,
+    names: Sequence[str],
+    cost: Tensor,
+    pairs: Sequence[tuple[int, int]],
+    chances: Tensor,
 ) -> Figure:
-    """The queries' boxes (query, 4) on an image, and the costs (query, object) with the matched pairs outlined."""
+    """The queries' boxes (query, 4) on an image, and the costs (query, object) with the matched pairs outlined.
+
+    `chances` (query) are those of any object.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
@@ -165,7 +173,9 @@ def draw_matching(
         frame = Rectangle((number - 0.48, query - 0.46), 0.96, 0.92, fill=False, edgecolor=COLORS[0], linewidth=3)
         right.add_patch(frame)
     right.set_xticks(range(len(names)), names)
-    right.set_yticks(range(len(cost)), [f"query {query}" for query in range(len(cost))])
+    right.set_yticks(
+        range(len(cost)), [f"query {query}: {chance:.0%}" for query, chance in enumerate(chances.tolist())]
+    )
     right.grid(visible=False)
     right.tick_params(length=0)
     right.set_title("what each match would cost", fontsize=10, loc="center", fontweight="normal")

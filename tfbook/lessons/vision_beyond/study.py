@@ -26,8 +26,10 @@ from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
 from tfbook.lessons.vision_beyond.tables import (
     best_runs as best_runs,
+    by_away as by_away,
     by_images as by_images,
     by_shift as by_shift,
+    colors as colors,
     cost_by_side as cost_by_side,
     costs as costs,
     detr_costs as detr_costs,

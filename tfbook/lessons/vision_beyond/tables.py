@@ -60,12 +60,28 @@ def by_images(runs: DataFrame, fewer: DataFrame) -> dict[str, dict[int, float]]:
     }
 
 
-def by_shift(runs: DataFrame) -> dict[str, dict[int, float]]:
+def by_shift(runs: DataFrame, names: Sequence[str]) -> dict[str, dict[int, float]]:
     """Right answers in percent by the pixels that test images are shifted by: means over seeds at the best rate."""
+    best, found = best_runs(runs), {}
+    for name in names:
+        shifted = list(best.loc[best["model"] == name, "shifted"])
+        found[name] = {pixels: 100 * sum(run[str(pixels)] for run in shifted) / len(shifted) for pixels in range(5)}
+    return found
+
+
+def by_away(runs: DataFrame) -> dict[str, dict[int, list[float]]]:
+    """Right answers in percent by the distance between the ring and the object: one per run at the best rate."""
     return {
-        name: {pixels: 100 * some["shifted"].map(lambda row, at=str(pixels): row[at]).mean() for pixels in range(5)}
+        name: {away: [100 * run[str(away)] for run in some["by_away"]] for away in range(1, rows.SIX)}
         for name, some in best_runs(runs).groupby("model", sort=False)
     }
+
+
+def colors(kind: str = "rates") -> DataFrame:
+    """The stored runs of the question about colors, with the bags': "rates" on "valid" or "learners" on "test"."""
+    import pandas as pd
+
+    return pd.concat([stored(f"vision_beyond.{part}{kind}").frame for part in ("", "bag_")])
 
 
 def spread(frame: DataFrame, column: str = "accuracy") -> dict[str, list[float]]:
