@@ -17,7 +17,7 @@ from tfbook.course.experiments import stored
 from tfbook.data.images import LabeledImages
 from tfbook.data.scenes import KINDS, SceneObject, compose
 from tfbook.data.scenes.corpus import drawn_scenes
-from tfbook.lessons.vision_beyond import contest, exercises as ex, figures, finding, rows, study, tables
+from tfbook.lessons.vision_beyond import contest, exercises as ex, figures, finding, rows, study
 from tfbook.models.detr import Detections
 from tfbook.models.patch_mixers import TokenMlp
 from tfbook.models.vit import Vit, patchify

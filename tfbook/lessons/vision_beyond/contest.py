@@ -46,7 +46,7 @@ SEEDS = (1, 2)
 DISTANCES = (0.3, 0.4, 0.5, 0.6, 0.7)  # bounds of groups of two objects, as shares of the image's side
 BEST = {"ViT": 0.003, "ConvMixer": 0.009, "CNN": 0.003, "CNN + attention": 0.003}  # the best of RATES
 
-BEST_BAG = {"bag, batch norms": 0.009}
+BEST_BAG = {"bag, batch norms": 0.003}
 
 # ---- the question ---------------------------------------------------------------------------------------------------
 
