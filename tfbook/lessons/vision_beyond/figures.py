@@ -124,7 +124,7 @@ def draw_contest(values: Mapping[str, Sequence[float]]) -> Figure:
     _strip(axes, values)
     axes.axvline(100 / 3, color=EDGE, linestyle="--", linewidth=1.2)
     axes.text(34, len(values) - 0.5, "guessing", fontsize=9, color=SOFT)
-    axes.set(title="__TITLE__", xlabel="right answers (%)", xlim=(15, 102))
+    axes.set(title="Who connects rows, or knows the places, answers", xlabel="right answers (%)", xlim=(15, 102))
     return figure
 
 
@@ -160,6 +160,8 @@ def draw_limits(images: Mapping[str, Mapping[int, float]], shifts: Mapping[str, 
             color, marker = METHODS[name]
             axes.plot(list(points), list(points.values()), color=color, marker=marker, label=name)
         axes.axhline(100 / 3, color=EDGE, linestyle="--", linewidth=1.2)
+    for axes, title in ((left, "fewer images to learn from"), (right, "test images off the grid of patches")):
+        axes.set_title(title, fontsize=10.5, loc="center", fontweight="normal")
     ticks = sorted({count for points in images.values() for count in points})
     left.set_xscale("log")
     left.set_xticks(ticks, [f"{count:,}" for count in ticks])
@@ -167,7 +169,7 @@ def draw_limits(images: Mapping[str, Mapping[int, float]], shifts: Mapping[str, 
     left.set(xlabel="training images", ylabel="right answers (%)", ylim=(15, 104))
     right.set(xlabel="shift of the test images (pixels)", xticks=range(5))
     right.legend(frameon=False, fontsize=9.5, loc="upper right")
-    figure.suptitle("With fewer images, and off the grid of patches", fontsize=12, fontweight="bold")
+    figure.suptitle("Where the winners fail", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -177,7 +179,7 @@ def draw_cost(billions: Mapping[str, Mapping[int, float]]) -> Figure:
 
     figure, axes = plt.subplots(figsize=(7.4, 3.9))
     colors = {"inside places": SOFT, "global attention": COLORS[0], "windows of 7 × 7": COLORS[1]}
-    for (name, points), marker in zip(billions.items(), "s^o", strict=True):
+    for (name, points), marker in zip(billions.items(), "s^o", strict=False):
         axes.plot(list(points), list(points.values()), color=colors[name], marker=marker, label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
