@@ -42,10 +42,9 @@ def row_runs() -> DataFrame:
 
 
 def best_runs(runs: DataFrame) -> DataFrame:
-    """The runs of each model at the rate that is best on "valid"."""
-    best = runs.loc[runs.groupby("model")["valid"].transform("max") == runs["valid"], ["model", "lr"]]
-    rates = dict(zip(best["model"], best["lr"], strict=True))
-    return runs[runs["lr"] == runs["model"].map(rates)]
+    """The runs of each model at the rate whose first seed is best on "valid"; of equal ones, at the lower rate."""
+    first = runs[runs["seed"] == 1].sort_values(["valid", "lr"], ascending=[False, True]).drop_duplicates("model")
+    return runs[runs["lr"] == runs["model"].map(dict(zip(first["model"], first["lr"], strict=True)))]
 
 
 def by_images(runs: DataFrame, fewer: DataFrame) -> dict[str, dict[int, float]]:
