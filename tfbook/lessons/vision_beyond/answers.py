@@ -15,32 +15,33 @@ The jigsaw takes everybody back to guessing, or below: with shuffled patches no 
 answer. A model that still did well would have cheated.
 """,
         "contest": """
-It helps, all the way: 100% in every run, where the ViT with the same parameters and *more* pairs guesses. The question
-is about rows, and a head that sees nothing but its row only has to look for the ring.
+It helps, all the way: 100% in every run, where the ViT with the same parameters and *more* pairs guesses. The
+question is about rows, and a head that sees nothing but its row only has to look for the ring.
 
-So "global attention can do all that the others can" is true and beside the point. ViT, windows, shifted windows
-and neighborhood guess; Swin, with layer norms, gets 20% and has not even found which colors are there. Among fixed weights, MLP-Mixer (96% to 100%), ResMLP (100%
-at one rate with one seed, 46% and less otherwise), ConvMixer (86%), the CNNs (79% to 84%) and the convolution (51% to
-68%) learned it, all or in part. The bags guess, with or without positions, as they must.
+So "global attention can do all that the others can" is true and beside the point. ViT, windows, shifted windows and
+neighborhood guess; Swin, with layer norms, gets 20% and has not even found which colors are there. Among fixed
+weights, MLP-Mixer (96% to 100%), ResMLP (100% at one rate with one seed, 46% and less otherwise), ConvMixer (86%),
+the CNNs (79% to 84%) and the convolution (51% to 68%) learned it, all or in part. The bags guess, with or without
+positions, as they must.
 """,
         "looks": """
 Only a third, 36%. That is three times as much as attention that is equal everywhere (12%), and far from "it looks at
 what it names". With the places right beside the object it is more than nine tenths, where the center has less than
 half. Look at the maps in Section 1: they fall to the lower right of the object, time and again.
 
-A part of that is the grid: with a padding of 1 and a stride of 2, three times, what a place sees is centered 3.5 pixels
-to the upper left of where we draw it. The rest, nothing forbids: what a place sees is several places wide, so a neighbor
-can know the object as well, and the decoder reads whatever place says it best. A map shows which *vectors* were read.
-Where these look is another question.
+A part of that is the grid: with a padding of 1 and a stride of 2, three times, what a place sees is centered 3.5
+pixels to the upper left of where we draw it. The rest, nothing forbids: what a place sees is several places wide, so
+a neighbor can know the object as well, and the decoder reads whatever place says it best. A map shows which *vectors*
+were read. Where these look is another question.
 """,
         "jigsaw": """
-The bag does not guess: it gets 72% and 73% on test images (two seeds), though none of its places meet. It does not have to
-compare anything. "Red twice" and "red and blue" leave different means, and two layers can tell them apart.
+The bag does not guess: it gets 72% and 73% on test images (two seeds), though none of its places meet. It does not
+have to compare anything. "Red twice" and "red and blue" leave different means, and two layers can tell them apart.
 With layer norms it does guess (52% at most).
 
-So this question never tested who connects places. The bag and the ViT do not notice a jigsaw at all: the same answers
-from shuffled patches. The ConvMixer loses 7 and 9 points, the CNNs 20 to 32, because their features are made of neighbors
-across the borders of patches.
+So much of this question needs no meeting of places. The bag and the ViT do not notice a jigsaw at all: the same
+answers from shuffled patches. The ConvMixer loses 7 and 9 points, the CNNs 20 to 32, because their features are made
+of neighbors across the borders of patches.
 """,
     }
 )

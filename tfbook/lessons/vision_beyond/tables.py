@@ -92,7 +92,8 @@ def scoreboard(runs: DataFrame, colors: DataFrame) -> DataFrame:
     """Costs, and percent right: rows at two rates on "valid" and on "test", colors at the best rate."""
     columns = (100 * runs[runs["seed"] == 1].pivot(index="model", columns="lr", values="valid")).round(1)
     columns["row, test"] = (100 * best_runs(runs).groupby("model")["test"].mean()).round(1)
-    columns["same color"] = (100 * colors.groupby("model")["accuracy"].max()).round(1)
+    named_so = colors.replace({"model": {"bag, batch norms": "bag"}})
+    columns["same color"] = (100 * named_so.groupby("model")["accuracy"].max()).round(1)
     named = columns.rename(columns={rate: f"row, rate {rate}" for rate in (rows.LOW, rows.HIGH)})
     return costs().join(named).astype(object).fillna("")
 
