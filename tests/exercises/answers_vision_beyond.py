@@ -81,6 +81,14 @@ def near_with_edges_repeated(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Ten
     return (weights[:, :, None] * v).sum(dim=-1)
 
 
+def near_without_scores_of_zero(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
+    width = 2 * reach + 1
+    k, v = (F.pad(x, (0, 0, *(reach,) * 4)).unfold(0, width, 1).unfold(1, width, 1).flatten(3) for x in (k, v))
+    scores = (q[..., None] * k).sum(dim=2) / q.shape[2] ** 0.5
+    weights = scores.masked_fill(scores == 0, -math.inf).softmax(dim=-1).nan_to_num()
+    return (weights[:, :, None] * v).sum(dim=-1)
+
+
 def pairs_of_whole_windows(rows: int, columns: int, window: int) -> int:
     return (rows // window) * (columns // window) * window**4
 
@@ -108,6 +116,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (match_cost, cost_without_nothing, "leaves out"),
     (match_cost, cost_of_euclid, "Euclidean"),
     (near_attention, near_with_edges_repeated, "the edge is repeated"),
+    (near_attention, near_without_scores_of_zero, "mark who is there"),
     (pairs, pairs_of_whole_windows, "are lost"),
     (pairs, pairs_of_everything, "dense attention"),
 ]

@@ -6,8 +6,10 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from tfbook.course import cost
+from tfbook.models.vit import Vit, VitConfig
 
 
 def test_runs_take_turns_and_the_first_round_is_not_counted() -> None:
@@ -33,6 +35,24 @@ def test_recurrence_and_attention_have_the_operations_of_their_formulas() -> Non
     """Two matrices a step; scores and mixture."""
     assert cost.count_flops(cost.recur(10, 8)) == 10 * 2 * (2 * 8 * 8)
     assert cost.count_flops(cost.attend(10, 8)) == 2 * (2 * 10 * 10 * 8)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_fused_attention_counts_its_pairs(gradient: bool) -> None:
+    """Scores and mixture of each head, though the CPU computes them in one kernel that PyTorch's counter misses."""
+    batch, heads, n, d = 2, 3, 10, 8
+    q, k, v = (torch.randn(batch, heads, n, d, requires_grad=gradient) for _ in range(3))
+    pairs = 2 * (2 * n * n * d) * heads * batch
+    assert cost.count_flops(lambda: F.scaled_dot_product_attention(q, k, v)) == pairs
+
+
+def test_a_vit_counts_as_its_blocks_report() -> None:
+    """Patches, blocks and head: 2 operations for each weight of a matrix and place, and the pairs."""
+    config = VitConfig(height=8, width=8, patch=2, tokens=0, d_model=16, heads=2, d_ff=24, layers=2)
+    model, image = Vit(3, config).eval(), torch.zeros(1, 3, 8, 8)
+    expected = 2 * 16 * 12 * 16 + model.stack.flops(16) + 2 * 16 * 3
+    with torch.no_grad():
+        assert cost.count_flops(lambda: model(image)) == expected
 
 
 def test_a_tied_matrix_counts_once() -> None:

@@ -30,8 +30,8 @@ from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import SwiGLU
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.models.norms import RMSNorm
-from tfbook.models.patch_mixers import convolutional, mlp_mixer, res_mlp
+from tfbook.models.norms import BatchNorm, RMSNorm
+from tfbook.models.patch_mixers import convolutional, mlp_mixer, patch_bag, res_mlp
 from tfbook.models.reward import RewardModel
 from tfbook.models.sentence_encoder import SentenceEncoder
 from tfbook.models.seq2seq import (
@@ -122,6 +122,10 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {  # and the name
     ),
     "MLP-Mixer": (lambda: Vit(3, mlp_mixer(IMAGES, d_tokens=4)), [BIASES, NORMS]),
     "ResMLP": (lambda: Vit(3, res_mlp(IMAGES)), [BIASES, NORMS, r"\.scale$"]),
+    "bag of patches": (
+        lambda: Vit(3, patch_bag(replace(IMAGES, norm=BatchNorm))),
+        [BIASES, r"norm\.norm\.weight$"],
+    ),
     "ViT with convolutions": (lambda: Vit(3, convolutional(IMAGES)), [BIASES, NORMS]),
     "ConvMixer": (
         lambda: ConvMixer(3, ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=1)),

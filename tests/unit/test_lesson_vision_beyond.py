@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import matplotlib.pyplot as plt
@@ -15,10 +16,11 @@ from tfbook.course.cost import parameters
 from tfbook.course.experiments import stored
 from tfbook.data.images import LabeledImages
 from tfbook.data.scenes import KINDS, SceneObject, compose
-from tfbook.lessons.vision_beyond import contest, exercises as ex, figures, finding, study, tables
+from tfbook.data.scenes.corpus import drawn_scenes
+from tfbook.lessons.vision_beyond import contest, exercises as ex, figures, finding, rows, study
 from tfbook.models.detr import Detections
 from tfbook.models.patch_mixers import TokenMlp
-from tfbook.models.vit import patchify
+from tfbook.models.vit import Vit, patchify
 from tfbook.training.set_prediction import Objects, centers
 
 # ---- the question ------------------------------------------------------------------------------------------------
@@ -84,6 +86,10 @@ def test_the_learners_take_their_best_rates() -> None:
     assert others.max() < best.loc[list(contest.BEST)].max(axis=1).min()
     assert set(best.index) == {*contest.MODELS, contest.LINEAR}
     assert set(stored("vision_beyond.learners").frame["model"]) == set(contest.BEST)
+    bags = stored("vision_beyond.bag_rates").frame
+    assert set(bags["model"]) == set(contest.BAGS)
+    best = bags.loc[bags["accuracy"].idxmax()]
+    assert {best["model"]: best["lr"]} == contest.BEST_BAG
 
 
 # ---- the page's pieces -------------------------------------------------------------------------------------------
@@ -96,35 +102,138 @@ def test_the_page_goes_on_with_what_the_exercises_ask_for() -> None:
 
 def test_a_function_of_grids_attends_as_the_package_does() -> None:
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        seen = study.shift_mask(8, 8, 4, 2)
-        q, k, v = (study.partition(x, 4, 2) for x in (q, k, v))
+        seen = study.shift_mask(6, 6, 3, 1)
+        q, k, v = (study.partition(x, 3, 1) for x in (q, k, v))
         weights = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~seen, -torch.inf).softmax(dim=-1)
-        return study.join(weights @ v, 4, 2)
+        return study.join(weights @ v, 3, 1)
 
-    q, k, v = torch.randn(3, 2, 3, 64, 5)
-    torch.testing.assert_close(study.OnGrid(attend)(q, k, v), Windowed(8, 4, 2)(q, k, v))
-    torch.testing.assert_close(study.join(study.partition(q[:, 0].view(2, 8, 8, 5), 4, 3), 4, 3).flatten(1, 2), q[:, 0])
+    q, k, v = torch.randn(3, 2, 3, 36, 5)
+    torch.testing.assert_close(study.OnGrid(attend)(q, k, v), Windowed(6, 3, 1)(q, k, v))
+    torch.testing.assert_close(study.join(study.partition(q[:, 0].view(2, 6, 6, 5), 3, 2), 3, 2).flatten(1, 2), q[:, 0])
 
 
 def test_mixing_with_the_page_s_formula_is_the_package_s_mixer() -> None:
-    mine, package = study.Mixing(6, 2, mix=study.mix_places, hidden=5), TokenMlp(6, 2, time=64, d_tokens=5)
+    mine, package = study.Mixing(6, 2, mix=study.mix_places, hidden=5), TokenMlp(6, 2, time=36, d_tokens=5)
     package.load_state_dict({f"mlp.{name}": weight for name, weight in mine.state_dict().items()})
-    x = torch.randn(2, 64, 6)
+    x = torch.randn(2, 36, 6)
     torch.testing.assert_close(mine(x), package(x))
     assert mine.parameter_count() == package.parameter_count() == parameters(mine)
-    assert mine.flops(64) == package.flops(64)
+    assert mine.flops(36) == package.flops(36)
 
 
 def test_what_arrives_is_what_the_layers_pass_on() -> None:
-    """By hand on a grid of 8 × 8: windows never grow, shifted ones meet neighbors, neighborhoods grow by one."""
-    counts = {name: [int(grid.sum()) for grid in study.reaches(name, (2, 5))] for name in study.CONNECTS}
-    assert counts["windows"] == [16, 16]
-    assert counts["3 × 3 neighborhood"] == counts["3 × 3 convolution"] == [9, 25]
-    assert counts["ViT"] == counts["MLP-Mixer"] == [64, 64]
-    assert counts["shifted windows"][0] == 16
-    assert counts["shifted windows"][1] > 16
-    assert int(study.reached(1, study.EYES["axial"], (2, 5)).sum()) == 15
-    assert int(study.reached(2, study.EYES["axial"], (2, 5)).sum()) == 64
+    """By hand on a grid of 6 × 6: windows never grow, shifted ones meet neighbors, neighborhoods grow by one."""
+    counts = {name: [int(grid.sum()) for grid in study.reaches(name, (2, 3))] for name in study.CONNECTS}
+    assert counts["windows"] == [9, 9]
+    assert counts["neighborhood"] == counts["convolution"] == [9, 25]
+    assert counts["ViT"] == counts["MLP-Mixer"] == [36, 36]
+    assert counts["shifted windows"] == [9, 36]
+    assert [int(grid.sum()) for grid in study.reaches("axial", (2, 3))] == [11, 36]
+    assert [int(grid.sum()) for grid in study.reaches("bag", (2, 3))] == [1, 1]
+
+
+def test_ceilings_say_where_both_places_are_heard() -> None:
+    assert list(study.ceilings("ConvMixer", 300).values()) == pytest.approx([100, 100, 100, 100, 100 / 3])
+    assert list(study.ceilings("bag + positions", 300).values()) == pytest.approx([100 / 3] * 5)
+    assert list(study.ceilings("axial", 300).values()) == [100] * 5
+    windows = study.ceilings("windows", 300)
+    assert 80 < windows[1] < 95
+    assert windows[3] == pytest.approx(100 / 3)
+
+
+@pytest.mark.parametrize("name", ["convolution", "ConvMixer", "neighborhood", "windows", "shifted windows", "axial"])
+def test_a_model_hears_no_farther_than_the_ceilings_say(name: str) -> None:
+    """Gradients of each place's vector with respect to the others' patches; norms in eval mode connect nothing."""
+    torch.manual_seed(0)
+    model = rows.of_this_size(name).eval()
+    image = torch.randn(1, 3, 48, 48, requires_grad=True)
+    if name == "ConvMixer":
+        vectors = model.blocks(model.patches(image))[0].flatten(1).T
+    else:
+        vectors = model.representations(image)[0]
+    for place in (0, 15, 33):
+        (slope,) = torch.autograd.grad(vectors[place].square().sum(), image, retain_graph=True)
+        touched = patchify(slope, 8)[0].abs().sum(dim=1) > 0
+        assert torch.equal(touched, study.heard(name, 2)[place])
+
+
+# ---- the question about rows -------------------------------------------------------------------------------------
+
+
+def test_a_ring_stands_in_the_row_of_the_answer() -> None:
+    for scene in rows.row_scenes("train", 300):
+        *objects, ring = scene.objects
+        level = [one for one in objects if one.y == ring.y]
+        assert [rows.PALETTE.index(one.color) for one in level] == [scene.answer]
+        assert len({one.color for one in objects}) == len({one.y for one in objects}) == 3
+        assert {one.x for one in objects} == {level[0].x}
+        assert round(6 * abs(ring.x - level[0].x)) == scene.away
+        assert scene.places == tuple(int(6 * at) for at in (ring.y, ring.x, level[0].x))
+    counts = Counter(scene.away for scene in rows.row_scenes("train", 300))
+    assert min(counts[away] for away in range(1, 6)) > 35
+
+
+def test_no_object_shows_outside_its_place() -> None:
+    """Otherwise a neighbor could tell of it, and reach would be farther than the ceilings say."""
+    scene = rows.row_scene("test", 0)
+    kinds = [replace(one, kind=kind) for one, kind in zip(scene.objects[:3] * 3, KINDS, strict=False)]
+    for one in (*kinds, scene.objects[-1]):
+        far = replace(one, x=1.5 - one.x if one.x > 0.5 else 0.5 + one.x)
+        both, alone = (drawn_scenes([each], ["grass"], [7], 48, shadow=0)[0].image for each in ([one, far], [far]))
+        changed = patchify((both - alone)[None], 8)[0].abs().sum(dim=1) > 0
+        assert int(changed.sum()) == 1
+
+
+def test_a_bag_cannot_tell_one_order_of_patches_from_another() -> None:
+    torch.manual_seed(0)
+    images = torch.randn(3, 3, 48, 48)
+    jigsaw = contest.shuffled(images, 8)
+    alone, placed = (rows.of_this_size(name).eval() for name in ("bag", "bag + positions"))
+    torch.testing.assert_close(alone(images), alone(jigsaw))
+    assert not torch.allclose(placed(images), placed(jigsaw))
+
+
+def test_a_bag_with_positions_and_a_linear_head_is_a_sum_over_places() -> None:
+    """Changing two places changes it by the sum of what each changes alone: no answer can depend on both."""
+    torch.manual_seed(0)
+    model = Vit(5, rows.bag_with_positions(rows.FORM)).double().eval()
+    neither, one, other = (torch.randn(1, 3, 48, 48, dtype=torch.float64) for _ in range(3))
+    first, second = neither.clone(), neither.clone()
+    first[..., :8, :8], second[..., 40:, 40:] = one[..., :8, :8], other[..., 40:, 40:]
+    both = first.clone()
+    both[..., 40:, 40:] = other[..., 40:, 40:]
+    torch.testing.assert_close(model(both) - model(first), model(second) - model(neither))
+
+
+def test_images_move_down_and_to_the_right() -> None:
+    images = torch.rand(2, 3, 48, 48)
+    moved = rows.moved(images, 3)
+    torch.testing.assert_close(moved[..., 3:, 3:], images[..., :-3, :-3])
+    torch.testing.assert_close(moved[..., 0, 3:], images[..., 0, :-3])
+    assert torch.equal(rows.moved(images, 0), images)
+
+
+def test_models_of_the_rows_have_about_as_many_parameters_and_learn() -> None:
+    part = rows.row_images("train", 4)
+    most = parameters(rows.of_this_size("ViT"))
+    for name in rows.WORDS:
+        model = rows.of_this_size(name)
+        assert 0.75 * most < parameters(model) <= most, name
+        contest.loss(model, part).backward()
+        idle = [key for key, weight in model.named_parameters() if weight.grad is None]
+        assert all(name.startswith("bag") and "mixer.norm" in key for key in idle), (name, idle)
+
+
+def test_stored_runs_follow_the_plan() -> None:
+    """Two rates for all, one more seed at the best rate for those that beat guessing."""
+    runs = study.row_runs()
+    assert set(runs["model"]) == set(rows.WORDS)
+    for name, some in runs.groupby("model"):
+        tried = some[some["seed"] == 1]
+        assert sorted(tried["lr"]) == [rows.LOW, rows.HIGH]
+        again = some[some["seed"] == 2]
+        assert len(again) == (tried["valid"].max() > rows.BETTER and name not in rows.CNNS)
+        assert set(again["lr"]) <= {tried.loc[tried["valid"].idxmax(), "lr"]}
 
 
 # ---- judging -----------------------------------------------------------------------------------------------------
@@ -159,8 +268,8 @@ def test_accuracies_are_those_of_images_and_jigsaw() -> None:
             bright = (images[:, 0, 0, 0] > 0.5).long()
             return self.weight * torch.eye(2)[bright]
 
-    images = torch.zeros(40, 3, 32, 32)
-    images[:, :, :4, :4] = 1
+    images = torch.zeros(40, 3, 48, 48)
+    images[:, :, :8, :8] = 1
     found = study.accuracies(Reads(), LabeledImages(images, torch.ones(40, dtype=torch.int64)))
     assert found["in order"] == 100
     assert found["jigsaw"] < 30
@@ -238,18 +347,37 @@ def test_a_run_is_scored(make: str) -> None:
 
 
 def test_the_scoreboard_has_a_row_for_each_model() -> None:
-    board = study.scoreboard(stored("vision_beyond.rates").frame, stored("vision_beyond.learners").frame)
-    assert list(board.index) == [*contest.MODELS, contest.LINEAR]
-    assert board.loc["windows", "test"] == ""
-    assert float(board.loc["ViT", "MFLOPs"]) > 10
+    board = study.scoreboard(study.row_runs(), study.colors())
+    assert list(board.index) == list(rows.WORDS)
+    assert board.loc["bag + positions", "same color"] == ""
+    assert float(board.loc["ViT", "MFLOPs"]) > float(board.loc["windows", "MFLOPs"])
 
 
-def test_spreads_are_in_percent() -> None:
-    frame = pd.DataFrame(
-        [{"model": "a", "accuracy": 0.5, "by_distance": dict.fromkeys(("0.3", "0.4", "0.5", "0.6"), 0.25)}] * 2
+def test_pairs_of_a_vit_grow_with_the_fourth_power_of_the_side() -> None:
+    billions = study.cost_by_side((224, 448))
+    assert billions.loc[448, "global attention"] == pytest.approx(16 * billions.loc[224, "global attention"])
+    for name in ("inside places", "windows of 7 × 7"):
+        assert billions.loc[448, name] == pytest.approx(4 * billions.loc[224, name])
+    layers, places, d = 12, 14**2, 384
+    assert billions.loc[224, "global attention"] == pytest.approx(4 * layers * places**2 * d / 1e9)
+
+
+def test_runs_are_read_in_percent_at_the_best_rate() -> None:
+    away = dict.fromkeys("12345", 0.25)
+    shifted = dict.fromkeys("01234", 0.5)
+    runs = pd.DataFrame(
+        [
+            {"model": "a", "lr": lr, "seed": 1, "images": 8000, "valid": valid, "test": valid} | {"by_away": away}
+            for lr, valid in ((rows.LOW, 0.5), (rows.HIGH, 0.75))
+        ]
     )
-    assert study.spread(frame) == {"a": [50.0, 50.0]}
-    assert tables.by_distance(frame)["a"][0.3] == [25.0, 25.0]
+    runs["shifted"] = [shifted, shifted | {"1": 0.25}]
+    assert study.spread(runs, "test") == {"a": [50.0, 75.0]}
+    assert list(study.best_runs(runs)["lr"]) == [rows.HIGH]
+    assert study.by_away(runs)["a"][3] == [25.0]
+    assert study.by_shift(runs, ["a"])["a"] == {0: 50.0, 1: 25.0, 2: 50.0, 3: 50.0, 4: 50.0}
+    fewer = runs[runs["lr"] == rows.LOW].assign(images=500, test=0.125)
+    assert study.by_images(runs, fewer)["a"] == {500: 12.5, 8000: 50.0}
 
 
 def test_the_parts_of_detr_are_less_than_all_of_it() -> None:
@@ -260,19 +388,20 @@ def test_the_parts_of_detr_are_less_than_all_of_it() -> None:
 
 def test_every_picture_says_what_it_shows() -> None:
     told, found = study.tell(study.captioner(), SCENE), study.find(study.detr(), SCENE, study.LEAST)
-    numbers = study.window_numbers((8, 8), (4, 4), (2, 2))
+    numbers = study.window_numbers((6, 6), (3, 3), (1, 1))
     runs, pictures = {"ViT": [80.0, 85.0], "CNN": [70.0]}, torch.rand(2, 2, 3, 32, 32)
     cost, boxes = torch.rand(3, 2), torch.rand(3, 4).sort(dim=1).values
     drawn = [
         figures.draw_told(SCENE.image, told.words, told.looks, found, study.naming(told.words)),
-        figures.draw_question(pictures[0], ["yes", "no"]),
-        figures.draw_reach({name: study.reaches(name, (2, 5)) for name in study.CONNECTS}, study.CONNECTS, (2, 5)),
-        figures.draw_shift(numbers, 4, 2, study.allowed_in_windows(numbers, (4, 4), (2, 2))[-1]),
+        figures.draw_question(pictures[0], ["yes", "no"], "The same color?"),
+        figures.draw_reach({name: study.reaches(name, (2, 3)) for name in study.CONNECTS}, study.CONNECTS, (2, 3)),
+        figures.draw_shift(numbers, 3, 1, study.allowed_in_windows(numbers, (3, 3), (1, 1))[-1]),
         figures.draw_contest(runs),
-        figures.draw_distances({"ViT": {0.3: [80.0], 0.4: [90.0]}}),
+        figures.draw_reach_curves({"ViT": {1: [80.0], 2: [90.0]}}, {"ViT": {1: 100.0, 2: 100.0}}),
+        figures.draw_limits({"ViT": {500: 80.0, 8000: 90.0}}, {"ViT": {0: 80.0, 1: 30.0}}),
+        figures.draw_cost({"inside places": {224: 8.0, 448: 32.0}, "global attention": {224: 1.0, 448: 16.0}}),
         figures.draw_jigsaw(runs, runs, pictures),
-        figures.draw_matching(SCENE.image, boxes, ["fish", "house"], cost, [(0, 1), (2, 0)]),
-        figures.draw_published(study.PUBLISHED),
+        figures.draw_matching(SCENE.image, boxes, ["fish", "house"], cost, [(0, 1), (2, 0)], torch.rand(3)),
     ]
     for figure in drawn:
         figure.canvas.draw()

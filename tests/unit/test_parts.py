@@ -31,7 +31,7 @@ from tfbook.models.blocks import Block, Config, PreNorm, Stack
 from tfbook.models.feed_forward import FeedForward, SwiGLU
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
-from tfbook.models.norms import LayerNorm, RMSNorm
+from tfbook.models.norms import BatchNorm, LayerNorm, RMSNorm
 from tfbook.parts import Part
 
 SMALL = Config(d_model=16, heads=4, d_ff=24, dropout=0.1, position=POSITIONS["rotary"])
@@ -46,6 +46,18 @@ def test_rms_norm_is_the_formula(shape: list[int], width: int, eps: float) -> No
     norm, x = RMSNorm(width, eps=eps).double(), torch.randn(*shape, width, dtype=torch.float64)
     nn.init.normal_(norm.weight)
     torch.testing.assert_close(norm(x), norm.weight * x / (x.square().mean(dim=-1, keepdim=True) + eps).sqrt())
+
+
+def test_batch_norm_is_the_formula() -> None:
+    """In training over all vectors of the batch; in eval mode by running means, which no other vector changes."""
+    norm, x = BatchNorm(3), 2 + 3 * torch.randn(4, 5, 3)
+    rows = x.flatten(0, 1)
+    expected = (rows - rows.mean(dim=0)) / (rows.var(dim=0, unbiased=False) + 1e-5).sqrt()
+    torch.testing.assert_close(norm(x), expected.view_as(x))
+    norm.eval()
+    torch.testing.assert_close(norm(x)[:1], norm(x[:1]))
+    assert norm.parameter_count() == 6 == sum(weight.numel() for weight in norm.parameters())
+    assert norm.flops(7) == 0
 
 
 def test_swiglu_is_the_formula() -> None:

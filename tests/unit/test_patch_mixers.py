@@ -24,6 +24,7 @@ from tfbook.models.patch_mixers import (
     TokenMlp,
     convolutional,
     mlp_mixer,
+    patch_bag,
     res_mlp,
 )
 from tfbook.models.vit import Vit, VitConfig, patchify
@@ -205,6 +206,18 @@ def test_patches_in_another_order_are_one_permutation_of_the_weights(name: str) 
 
 
 # ---- counts, names, refusals -------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_a_bag_leaves_each_patch_alone() -> None:
+    """Changing one patch changes its own vector only, and operations are the feed-forward networks' alone."""
+    model = drawn(Vit(LABELS, patch_bag(SIZES)))
+    other = IMAGES.clone()
+    other[:, :, :2, :2] += 1
+    changed = (model.representations(other) - model.representations(IMAGES)).abs().amax(dim=(0, 2)) > 0
+    assert changed.tolist() == [True] + [False] * 11
+    assert model.stack.parameter_count() == parameters(model.stack)
+    assert model.stack.flops(12) == 2 * 12 * 2 * (2 * 8 * 12)
 
 
 @torch.no_grad()

@@ -92,10 +92,14 @@ def kept_bytes(model: nn.Module, compute: Callable[[], Tensor]) -> int:
 
 
 def count_flops(run: Callable[[], object]) -> int:
-    """Floating-point operations of the matrix products in `run`."""
+    """Floating-point operations of the matrix products in `run`, attention's pairs among them.
+
+    PyTorch's counter does not look into the CPU's fused attention, so attention runs unfused here.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FlopCounterMode(display=False) as counter:
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
 

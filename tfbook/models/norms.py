@@ -1,4 +1,4 @@
-"""Norms: each vector of the residual stream is rescaled to a fixed size. Shapes: d_model."""
+"""Norms: the residual stream is rescaled to a fixed size, each vector or each coordinate. Shapes: d_model."""
 
 from __future__ import annotations
 
@@ -59,6 +59,29 @@ class RMSNorm(Part):
     def parameter_count(self) -> int:
         """d_model."""
         return len(self.weight)
+
+    def flops(self, time: int) -> int:
+        """0: no matrix products."""
+        return 0
+
+
+class BatchNorm(Part):
+    """weight · (x − mean) / √(variance + ε) + bias, each coordinate's mean and variance over all vectors of a batch.
+
+    In eval mode they are running means of training (Ioffe & Szegedy, 2015, algorithm 2).
+    """
+
+    def __init__(self, d_model: int, *, eps: float = 1e-5):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(d_model, eps=eps)
+
+    def forward(self, x: Float[Tensor, "*rows d_model"]) -> Float[Tensor, "*rows d_model"]:
+        """Vectors of a batch depend on one another while the model trains, and no longer in eval mode."""
+        return self.norm(x.flatten(0, -2)).view_as(x)
+
+    def parameter_count(self) -> int:
+        """2 d_model; the running means are not trained."""
+        return 2 * self.norm.num_features
 
     def flops(self, time: int) -> int:
         """0: no matrix products."""

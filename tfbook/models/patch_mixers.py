@@ -104,6 +104,26 @@ class DepthwiseConvolution(Part):
         return 2 * time * self.convolution.weight.numel()
 
 
+class NoMixer(Part):
+    """0: every position stays alone, so that the model is a bag of patches."""
+
+    def __init__(self, d_model: int, heads: int, *, dropout: float = 0.0):
+        super().__init__()
+        check_dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "batch time d_model"], **context: Any) -> Float[Tensor, "batch time d_model"]:
+        """Nothing to add to the residual stream."""
+        return torch.zeros_like(x)
+
+    def parameter_count(self) -> int:
+        """0."""
+        return 0
+
+    def flops(self, time: int, **context: Any) -> int:
+        """0."""
+        return 0
+
+
 # ---- what ResMLP has instead of norms ----------------------------------------------------------------------------
 
 
@@ -171,6 +191,11 @@ def res_mlp(config: VitConfig, *, scale: float = 0.1) -> VitConfig:
     mixer = partial(scaled, part=partial(TokenLinear, time=config.grid[0] * config.grid[1]))
     feed_forward = partial(scaled, part=as_part("feed_forward", config.feed_forward))
     return replace(without_attention(config, mixer), norm=Affine, feed_forward=feed_forward)
+
+
+def patch_bag(config: VitConfig) -> VitConfig:
+    """A bag of patches: attention becomes a `NoMixer`, and no position is known."""
+    return without_attention(config, NoMixer)
 
 
 def convolutional(config: VitConfig, *, kernel: int = 3) -> VitConfig:

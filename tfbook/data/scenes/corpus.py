@@ -64,10 +64,15 @@ class Scene:
 
 
 def drawn_scenes(
-    arrangements: Sequence[Sequence[SceneObject]], grounds: Sequence[str], seeds: Sequence[int], side: int
+    arrangements: Sequence[Sequence[SceneObject]],
+    grounds: Sequence[str],
+    seeds: Sequence[int],
+    side: int,
+    *,
+    shadow: float = 0.35,
 ) -> list[Scene]:
     """Draws scenes together; each is what it would be alone."""
-    drawn = draw(arrangements, grounds, seeds, side)
+    drawn = draw(arrangements, grounds, seeds, side, shadow=shadow)
     scenes = []
     for row, (objects, ground) in enumerate(zip(arrangements, grounds, strict=True)):
         masks, boxes = (part[row, : len(objects)].clone() for part in (drawn.masks, drawn.boxes))

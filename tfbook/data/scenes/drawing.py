@@ -96,13 +96,14 @@ def paint(
     images: Float[Tensor, "scene 3 height width"],
     distance: Float[Tensor, "scene 2 height width"],
     color: Float[Tensor, "scene 3"],
+    shadow: float = 0.35,
 ) -> Float[Tensor, "scene 3 height width"]:
     """One object on each image: a soft shadow to the lower right, the color lit from the upper left, a dark outline."""
     side = images.shape[-1]
     whole, detail = distance[:, :1], distance[:, 1:]
     shift = max(round(side / 32), 1)
-    shadow = F.pad(whole, (shift, 0, shift, 0), mode="replicate")[..., :side, :side]
-    images = images * (1 - 0.35 * (0.5 - shadow / (side / 20)).clamp(0, 1))
+    moved = F.pad(whole, (shift, 0, shift, 0), mode="replicate")[..., :side, :side]
+    images = images * (1 - shadow * (0.5 - moved / (side / 20)).clamp(0, 1))
     ramp = torch.linspace(0.06, -0.06, side)
     rim = (1 - (-whole - side / 50).abs() / (side / 64)).clamp(0, 1)  # a lighter line along the inside of the outline
     dark = (1 - 0.6 * covered(-whole - side / 64)) * (1 - 0.75 * covered(detail))
@@ -122,10 +123,18 @@ def boxes_around(masks: Bool[Tensor, "*scenes height width"]) -> Float[Tensor, "
     return torch.stack([left, top, right, bottom], dim=-1) / masks.shape[-1]
 
 
-def draw(scenes: Sequence[Sequence[SceneObject]], grounds: Sequence[str], seeds: Sequence[int], side: int) -> Drawn:
+def draw(
+    scenes: Sequence[Sequence[SceneObject]],
+    grounds: Sequence[str],
+    seeds: Sequence[int],
+    side: int,
+    *,
+    shadow: float = 0.35,
+) -> Drawn:
     """Draws the objects of each scene in their order, the last one on top.
 
-    `seeds` choose the texture of each ground. An image does not depend on the others that are drawn with it.
+    `seeds` choose the texture of each ground, `shadow` how dark it is beside an object: with 0, nothing changes outside
+    the silhouettes. An image does not depend on the others that are drawn with it.
     """
     images, most = draw_ground(grounds, seeds, side), max(map(len, scenes))
     silhouettes = torch.zeros(len(scenes), most, side, side, dtype=torch.bool)
@@ -134,7 +143,8 @@ def draw(scenes: Sequence[Sequence[SceneObject]], grounds: Sequence[str], seeds:
         rows = torch.tensor([row for row, scene in enumerate(scenes) if len(scene) > slot])
         objects = [scene[slot] for scene in scenes if len(scene) > slot]
         distance = distances_to(objects, side)
-        images[rows] = paint(images[rows], distance, torch.tensor([COLORS[one.color] for one in objects]))
+        colors = torch.tensor([COLORS[one.color] for one in objects])
+        images[rows] = paint(images[rows], distance, colors, shadow)
         silhouettes[rows, slot] = distance[:, 0] < 0
         masks[:, :slot] &= ~silhouettes[:, slot, None]
         masks[:, slot] = silhouettes[:, slot]

@@ -5,46 +5,43 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "yours": """
-The ViT, and only the ViT. The other two stay close to guessing.
+The Mixer and the ConvMixer; the ViT with shifted windows guesses. In the Mixer, each channel can carry "here is the
+ring" along its row at once, by fixed weights. In the ConvMixer, filters pass it on step by step.
 
-It is not that the colors cannot meet. In the Mixer every place reaches every other in one block, and with shifted
-windows two blocks are enough. In the stored runs below, which are longer and try three learning rates, both still
-guess.
+Shifted windows reach far enough, too: after two blocks some place hears of everything. But their attention has to
+learn *whom* to look at, by rows, before any of it pays, and within these steps it doesn't.
 
-What the ViT has and they lack is *one* step in which a place can look for another by what is there. Attention
-can ask "where is another object like me?", wherever that is. Fixed weights have to learn each pair of places, and
-shifted windows have to pass a message on through other places. That is our reading of it; the runs only show who
-learned it within these steps.
+The jigsaw takes everybody back to guessing, or below: with shuffled patches no row is left, and the question has no
+answer. A model that still did well would have cheated.
 """,
         "contest": """
-Yes. The ConvMixer gets 79% to 95% at the three rates, and the CNN 76% to 86%, where the ViT gets 70% to 86%. A CNN with
-one attention layer gets 91% to 95% and is the steadiest of all. Axial attention reaches 62% at most. All others stay
-at 54% or below.
+It helps, all the way: 100% in every run, where the ViT with the same parameters and *more* pairs guesses. The
+question is about rows, and a head that sees nothing but its row only has to look for the ring.
 
-So attention is not what it takes. Look at "convolution" and ConvMixer: both mix places by depthwise filters of
-3 × 3, in four layers. One guesses, the other is among the best. They differ in the layout around the mixer: ConvMixer
-has a nonlinearity right after the filters, batch norms for layer norms, and a single matrix for an MLP, hence almost
-three times the width. We didn't test which of these it is. But "the convolution failed" would have been the wrong
-conclusion from the ViT's block alone.
+So "global attention can do all that the others can" is true and beside the point. ViT, windows, shifted windows and
+neighborhood guess; Swin, with layer norms, gets 20% and has not even found which colors are there. Among fixed
+weights, MLP-Mixer (96% to 100%), ResMLP (100% at one rate with one seed, 46% and less otherwise), ConvMixer (86%),
+the CNNs (79% to 84%) and the convolution (51% to 68%) learned it, all or in part. The bags guess, with or without
+positions, as they must.
 """,
         "looks": """
 Only a third, 36%. That is three times as much as attention that is equal everywhere (12%), and far from "it looks at
 what it names". With the places right beside the object it is more than nine tenths, where the center has less than
 half. Look at the maps in Section 1: they fall to the lower right of the object, time and again.
 
-Nothing forces a place to describe its own pixels. Its vector is computed from a patch of the image that is larger
-than the place, so a neighbor can know the object as well. The decoder reads whatever place says it best. So a map
-shows which *vectors* were read. Where these look is another question, and without known objects one would never
-have noticed.
+A part of that is the grid: with a padding of 1 and a stride of 2, three times, what a place sees is centered 3.5
+pixels to the upper left of where we draw it. The rest, nothing forbids: what a place sees is several places wide, so
+a neighbor can know the object as well, and the decoder reads whatever place says it best. A map shows which *vectors*
+were read. Where these look is another question.
 """,
         "jigsaw": """
-The ViT doesn't notice at all: both of its seeds answer as well as before. It has learned to compare what patches show,
-wherever they are, so a picture is nearly a bag of patches to it, as in lesson 13. (It could have used its positions;
-for this question it doesn't need them.)
+The bag does not guess: it gets 72% and 73% on test images (two seeds), though none of its places meet. It does not
+have to compare anything. "Red twice" and "red and blue" leave different means, and two layers can tell them apart.
+With layer norms it does guess (52% at most).
 
-All others do: the ConvMixer loses 7 and 9 points, the CNNs 20 to 32. Their features are made of neighbors across the
-borders of patches, and these neighbors are wrong now. One attention layer on top doesn't help: it compares what
-these features say.
+So much of this question needs no meeting of places. The bag and the ViT do not notice a jigsaw at all: the same
+answers from shuffled patches. The ConvMixer loses 7 and 9 points, the CNNs 20 to 32, because their features are made
+of neighbors across the borders of patches.
 """,
     }
 )

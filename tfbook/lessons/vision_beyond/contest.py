@@ -1,13 +1,14 @@
-"""The contest of lesson 14: one ViT and its rivals with as many parameters, and a question about two places.
+"""The second question of lesson 14, "the same color?", its ViT and rivals with as many parameters.
 
-Do two objects that stand apart have the same color? Half of the answers are yes.
+Do two objects that stand apart have the same color? Yes or no, each with a chance of one half. A bag of patches can
+answer: it only has to know which colors there are. (rows.py asks what no bag can answer.)
 """
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -27,12 +28,13 @@ from tfbook.data.images import ImageBatches, LabeledImages
 from tfbook.data.scenes import COLORS, GROUNDS, KINDS, SceneObject
 from tfbook.data.scenes.corpus import CHUNK, drawn_scenes
 from tfbook.models.attentive_cnn import AttentiveCnn
-from tfbook.models.blocks import alternate, on_paper
+from tfbook.models.blocks import MakePart, alternate, on_paper
 from tfbook.models.cnn import Cnn
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
-from tfbook.models.patch_mixers import convolutional, mlp_mixer, res_mlp
+from tfbook.models.norms import BatchNorm, LayerNorm
+from tfbook.models.patch_mixers import convolutional, mlp_mixer, patch_bag, res_mlp
 from tfbook.models.swin import Swin, SwinConfig
-from tfbook.models.vit import Vit, VitConfig, patchify, unpatchify
+from tfbook.models.vit import Vit, VitConfig, grid_of, patchify, unpatchify
 
 SIDE, PATCH, GRID = 32, 4, 8  # pixels of an image and of a patch, patches along a side
 WINDOW, SHIFT = 4, 2  # patches along a side of a window
@@ -43,6 +45,8 @@ RATES = (0.001, 0.003, 0.009)
 SEEDS = (1, 2)
 DISTANCES = (0.3, 0.4, 0.5, 0.6, 0.7)  # bounds of groups of two objects, as shares of the image's side
 BEST = {"ViT": 0.003, "ConvMixer": 0.009, "CNN": 0.003, "CNN + attention": 0.003}  # the best of RATES
+
+BEST_BAG = {"bag, batch norms": 0.003}
 
 # ---- the question ---------------------------------------------------------------------------------------------------
 
@@ -132,12 +136,26 @@ MODELS: dict[str, Callable[[int, int], nn.Module]] = {  # (labels, the width tha
 LINEAR = "linear classifier"
 
 
+def with_deep_head(model: Vit) -> Vit:
+    """The same model, its mean over places read by a network of two layers."""
+    width = model.config.d_model
+    model.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), model.head)  # type: ignore[assignment]
+    return model
+
+
+def _bag_of(norm: MakePart) -> Callable[[int, int], nn.Module]:
+    return lambda labels, d_ff: with_deep_head(Vit(labels, patch_bag(replace(SHAPE, d_ff=d_ff, norm=norm))))
+
+
+BAGS = {"bag, batch norms": _bag_of(BatchNorm), "bag, layer norms": _bag_of(LayerNorm)}
+
+
 def of_size(name: str, labels: int, count: int) -> nn.Module:
     """The widest of these models with at most `count` parameters.
 
     The width is the feed-forward networks' where there are any to widen, and otherwise that of the whole model.
     """
-    make = MODELS[name]
+    make = (MODELS | BAGS)[name]
     first = 16 if name in ("CNN + attention",) else 1
     width = bisect_right(range(first, 1024), count, key=lambda width: parameters(on_paper(lambda: make(labels, width))))
     return make(labels, first + width - 1)
@@ -198,11 +216,13 @@ def right(model: nn.Module, images: Float[Tensor, "batch 3 row column"], labels:
     return (said == labels.cpu()).float()
 
 
-def shuffled(images: Float[Tensor, "batch 3 row column"], *, seed: int = 0) -> Float[Tensor, "batch 3 row column"]:
+def shuffled(
+    images: Float[Tensor, "batch 3 row column"], patch: int = PATCH, *, seed: int = 0
+) -> Float[Tensor, "batch 3 row column"]:
     """A jigsaw: the patches of each image in a random order of its own."""
-    pieces = patchify(images, PATCH)
+    pieces, grid = patchify(images, patch), grid_of(images.shape[2], images.shape[3], patch)
     orders = torch.rand(pieces.shape[:2], generator=torch.Generator().manual_seed(seed)).argsort(dim=1)
-    return unpatchify(torch.take_along_dim(pieces, orders[..., None], dim=1), PATCH, (GRID, GRID))
+    return unpatchify(torch.take_along_dim(pieces, orders[..., None], dim=1), patch, grid)
 
 
 def by_distance(answers: Float[Tensor, " batch"], far: Float[Tensor, " batch"]) -> dict[str, float]:
@@ -234,8 +254,19 @@ def train_part() -> LabeledImages:
 @experiment
 def rates(*, seed: int = 11) -> list[dict[str, Any]]:
     """Accuracy on validation images of each model at each of `RATES`, one run each."""
+    return tried_rates((*MODELS, LINEAR), seed=seed)
+
+
+@experiment
+def bag_rates(*, seed: int = 11) -> list[dict[str, Any]]:
+    """The same for bags of patches."""
+    return tried_rates(BAGS, seed=seed)
+
+
+def tried_rates(names: Iterable[str], *, seed: int) -> list[dict[str, Any]]:
+    """Accuracy on validation images of some models at each of `RATES`."""
     train, valid, rows = train_part(), asked("valid", range(JUDGED)), []
-    for name, lr in product((*MODELS, LINEAR), RATES):
+    for name, lr in product(names, RATES):
         model = trained(name, train, lr=lr, seed=seed)
         answers = right(model, valid.images, valid.labels)
         rows.append({"model": name, "lr": lr, "accuracy": rounded(answers)})
@@ -244,7 +275,7 @@ def rates(*, seed: int = 11) -> list[dict[str, Any]]:
 
 def learned(name: str, train: LabeledImages, seed: int) -> dict[str, Any]:
     """One run of a model at its best rate, judged on test images."""
-    model, test = trained(name, train, lr=BEST[name], seed=seed), range(JUDGED)
+    model, test = trained(name, train, lr=(BEST | BEST_BAG)[name], seed=seed), range(JUDGED)
     return {"model": name, "seed": seed} | judged(model, asked("test", test), distances("test", test))
 
 
@@ -253,3 +284,10 @@ def learners() -> list[dict[str, Any]]:
     """The models that did better than guessing: more seeds, at their best rates."""
     train = train_part()
     return [learned(name, train, seed) for name, seed in product(BEST, SEEDS)]
+
+
+@experiment
+def bag_learners() -> list[dict[str, Any]]:
+    """The bag with batch norms: more seeds at its best rate."""
+    train = train_part()
+    return [learned(name, train, seed) for name, seed in product(BEST_BAG, SEEDS)]

@@ -216,6 +216,8 @@ def _near(q: Tensor, k: Tensor, v: Tensor, reach: int, *, kind: str) -> Tensor:
     there = around(torch.ones_like(k))[:, :, 0] > 0
     if kind == "scores":
         there = there & (scores > 0)
+    if kind == "zeros":
+        there = scores != 0
     hidden = scores.masked_fill(~there, -1.0 if kind == "tiny" else -torch.inf)
     return torch.einsum("rcn,rcdn->rcd", hidden.softmax(dim=-1).nan_to_num(), around(v))
 
@@ -229,6 +231,9 @@ near_attention.mistakes(
         "the image is wrapped around: the left edge is no neighbor of the right one": partial(_near, kind="wrapped"),
         "the edge is repeated: what is beyond it is no neighbor, so it should have no weight": (
             partial(_near, kind="repeated")
+        ),
+        "scores of 0 are hidden, but a neighbor can have the score 0, too: mark who is there, as in hint 2": partial(
+            _near, kind="zeros"
         ),
         "neighbors with a negative score are hidden, too: only those beyond the edge should be": (
             partial(_near, kind="scores")

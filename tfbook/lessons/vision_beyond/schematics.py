@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tfbook.plot.house import COLORS, INK, ROLES, SOFT
@@ -69,29 +70,47 @@ def draw_reach(reaches: Mapping[str, Sequence[Tensor]], kinds: Mapping[str, str]
 # ---- windows, their shift, and the mask --------------------------------------------------------------------------
 
 
+def _framed(axes: Axes, numbers: Tensor) -> None:
+    """A thick line wherever two neighbors of a grid have different numbers, and around it."""
+    rows, columns = numbers.shape
+    for row in range(rows):
+        for column in range(columns):
+            here = numbers[row, column]
+            if column == 0 or numbers[row, column - 1] != here:
+                axes.plot([column] * 2, [row, row + 1], color=INK, linewidth=2, marker="")
+            if row == 0 or numbers[row - 1, column] != here:
+                axes.plot([column, column + 1], [row] * 2, color=INK, linewidth=2, marker="")
+    axes.plot([columns, columns, 0], [0, rows, rows], color=INK, linewidth=2, marker="")
+
+
 def draw_shift(numbers: Tensor, window: int, shift: int, allowed: Tensor) -> Figure:
     """The numbers (row, column) of shifted windows, the grid rolled, and the mask (place, place) of its last window."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
     side, tints = len(numbers), dict(zip(numbers.unique().tolist(), TINTS, strict=False))
-    plain = [[TINTS[2 * (r // window) + c // window] for c in range(side)] for r in range(side)]
-    moved = [[tints[value] for value in line] for line in numbers.tolist()]
-    rolled = [[tints[value] for value in line] for line in numbers.roll((-shift, -shift), (0, 1)).tolist()]
+    plain = torch.arange(side) // window
+    plain, rolled = plain[:, None] * side + plain, numbers.roll((-shift, -shift), (0, 1))
     titles = ("1. windows", f"2. the next block's: {shift} later", "3. rolled: all are whole")
     figure, panels = plt.subplots(1, 4, figsize=(10.2, 3.1), width_ratios=(1, 1, 1, 1.05))
-    for axes, fills, title in zip(panels[:3], (plain, moved, rolled), titles, strict=True):
-        paint(axes, fills)
+    fills = (
+        [["white"] * side] * side,
+        *([[tints[at] for at in line] for line in x.tolist()] for x in (numbers, rolled)),
+    )
+    for axes, colors, frames, title in zip(panels[:3], fills, (plain, numbers, plain), titles, strict=True):
+        paint(axes, colors)
+        _framed(axes, frames)
         bare(axes, title)
-    for axes in (panels[0], panels[2]):
-        for row in range(0, side, window):
-            for column in range(0, side, window):
-                frame = Rectangle((column, row), window, window, fill=False, edgecolor=INK, linewidth=2)
-                axes.add_patch(frame)
+    panels[1].annotate(
+        "",
+        (0.15, 0.15),
+        (shift + 0.75, shift + 0.75),
+        arrowprops={"arrowstyle": "-|>", "color": INK, "linewidth": 2.2},
+    )
     last = Rectangle((side - window, side - window), window, window, fill=False, edgecolor=COLORS[1], linewidth=3.4)
+    last.set_zorder(5)
     panels[2].add_patch(last)
-    dark, light = ROLES["weight"].dark, "white"
-    paint(panels[3], [[dark if yes else light for yes in line] for line in allowed.tolist()])
+    paint(panels[3], [[ROLES["weight"].dark if yes else "white" for yes in line] for line in allowed.tolist()])
     bare(panels[3], "4. the mask of the last window")
     panels[3].set_xlabel("key", fontsize=9)
     panels[3].set_ylabel("query", fontsize=9)
@@ -125,9 +144,17 @@ def outlined(axes: Axes, box: Tensor, side: int, color: str, text: str = "", *, 
 
 
 def draw_matching(
-    image: Tensor, boxes: Tensor, names: Sequence[str], cost: Tensor, pairs: Sequence[tuple[int, int]]
+    image: Tensor,
+    boxes: Tensor,
+    names: Sequence[str],
+    cost: Tensor,
+    pairs: Sequence[tuple[int, int]],
+    chances: Tensor,
 ) -> Figure:
-    """The queries' boxes (query, 4) on an image, and the costs (query, object) with the matched pairs outlined."""
+    """The queries' boxes (query, 4) on an image, and the costs (query, object) with the matched pairs outlined.
+
+    `chances` (query) are those of any object.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patches import Rectangle
 
@@ -146,7 +173,9 @@ def draw_matching(
         frame = Rectangle((number - 0.48, query - 0.46), 0.96, 0.92, fill=False, edgecolor=COLORS[0], linewidth=3)
         right.add_patch(frame)
     right.set_xticks(range(len(names)), names)
-    right.set_yticks(range(len(cost)), [f"query {query}" for query in range(len(cost))])
+    right.set_yticks(
+        range(len(cost)), [f"query {query}: {chance:.0%}" for query, chance in enumerate(chances.tolist())]
+    )
     right.grid(visible=False)
     right.tick_params(length=0)
     right.set_title("what each match would cost", fontsize=10, loc="center", fontweight="normal")

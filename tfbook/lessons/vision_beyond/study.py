@@ -21,14 +21,19 @@ from tfbook.attention.windows import allowed_in_windows, into_windows, out_of_wi
 from tfbook.data.download import File, fetch
 from tfbook.data.images import LabeledImages
 from tfbook.data.scenes import COLORS, KINDS, Scene
-from tfbook.lessons.vision_beyond import contest, finding
+from tfbook.lessons.vision_beyond import contest, finding, rows
 from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
 from tfbook.lessons.vision_beyond.tables import (
-    PUBLISHED as PUBLISHED,
-    by_distance as by_distance,
+    best_runs as best_runs,
+    by_away as by_away,
+    by_images as by_images,
+    by_shift as by_shift,
+    colors as colors,
+    cost_by_side as cost_by_side,
     costs as costs,
     detr_costs as detr_costs,
+    row_runs as row_runs,
     scoreboard as scoreboard,
     spread as spread,
 )
@@ -126,7 +131,7 @@ class OnGrid:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, **context: Any) -> Tensor:
         """Without masks, biases or dropout."""
-        grids = (rearrange(x, "b h (r c) d -> (b h) r c d", r=contest.GRID) for x in (q, k, v))
+        grids = (rearrange(x, "b h (r c) d -> (b h) r c d", r=rows.SIX) for x in (q, k, v))
         return rearrange(self.attend(*grids), "(b h) r c d -> b h (r c) d", b=len(q))
 
 
@@ -135,7 +140,7 @@ class Mixing(Part):
 
     def __init__(self, d_model: int, heads: int, *, mix: Callable[..., Tensor], hidden: int, dropout: float = 0.0):
         super().__init__()
-        self.up, self.down = nn.Linear(contest.GRID**2, hidden), nn.Linear(hidden, contest.GRID**2)
+        self.up, self.down = nn.Linear(rows.SIX**2, hidden), nn.Linear(hidden, rows.SIX**2)
         self.mix, self.d_model = mix, d_model
 
     def forward(self, x: Float[Tensor, "batch place d"], **context: Any) -> Float[Tensor, "batch place d"]:
@@ -153,23 +158,35 @@ class Mixing(Part):
 
 def with_windows(*attends: Attend) -> nn.Module:
     """The contest's ViT, its blocks attending by these functions of grids in turn."""
-    model = Vit(contest.LABELS, contest.SHAPE)
+    model = Vit(len(rows.PALETTE), rows.FORM)
     alternate(model.stack, *(OnGrid(attend) for attend in attends))
     return model
 
 
 def with_mixing(mix: Callable[..., Tensor]) -> nn.Module:
     """The contest's MLP-Mixer, its places mixed by this function."""
-    return Vit(contest.LABELS, without_attention(contest.SHAPE, partial(Mixing, mix=mix, hidden=128)))
+    return Vit(len(rows.PALETTE), without_attention(rows.FORM, partial(Mixing, mix=mix, hidden=96)))
 
 
 def accuracies(model: nn.Module, part: LabeledImages) -> dict[str, float]:
-    """Right answers in percent: to the images as they are, and to the jigsaw."""
-    pictures = {"in order": part.images, "jigsaw": contest.shuffled(part.images)}
+    """Right answers to the question about rows in percent: to the images as they are, and to the jigsaw."""
+    pictures = {"in order": part.images, "jigsaw": contest.shuffled(part.images, rows.EIGHT)}
     return {
         name: round(100 * float(contest.right(model, images, part.labels).mean()), 1)
         for name, images in pictures.items()
     }
+
+
+@torch.no_grad()
+def without_gamma(model: nn.Module, part: LabeledImages) -> float:
+    """Right answers in percent when every γ is 0 for once: the CNN without its attention."""
+    kept = [layer.gamma.clone() for layer in feature_attention(model)]
+    for layer in feature_attention(model):
+        layer.gamma.zero_()
+    right = 100 * float(contest.right(model, part.images, part.labels).mean())
+    for layer, gamma in zip(feature_attention(model), kept, strict=True):
+        layer.gamma.copy_(gamma)
+    return round(right, 1)
 
 
 def partition(x: Float[Tensor, "batch row column d"], window: int, shift: int) -> Float[Tensor, "batch window place d"]:
@@ -209,13 +226,12 @@ def feature_attention(model: nn.Module) -> list[FeatureAttention]:
 # ---- what sees what ----------------------------------------------------------------------------------------------
 
 EYES: dict[str, tuple[GridAttention, ...]] = {  # who sees whom, block by block
-    "windows": (Windowed(contest.GRID, contest.WINDOW),),
-    "shifted windows": (
-        Windowed(contest.GRID, contest.WINDOW),
-        Windowed(contest.GRID, contest.WINDOW, contest.SHIFT),
-    ),
-    "3 × 3 neighborhood": (Neighborhood(contest.GRID),),
-    "axial": (Axial(contest.GRID),),
+    "windows": (Windowed(rows.SIX, rows.THREE),),
+    "shifted windows": (Windowed(rows.SIX, rows.THREE), Windowed(rows.SIX, rows.THREE, 1)),
+    "neighborhood": (Neighborhood(rows.SIX),),
+    "convolution": (Neighborhood(rows.SIX),),
+    "ConvMixer": (Neighborhood(rows.SIX),),
+    "axial": (Axial(rows.SIX),),
 }
 
 
@@ -223,25 +239,40 @@ CONNECTS = {  # in the order of the figure: where the weights come from
     "ViT": "attention",
     "windows": "attention",
     "shifted windows": "attention",
-    "3 × 3 neighborhood": "attention",
+    "neighborhood": "attention",
     "MLP-Mixer": "fixed",
-    "3 × 3 convolution": "fixed",
+    "convolution": "fixed",
 }
+
+
+def heard(name: str, blocks: int) -> Bool[Tensor, "place source"]:
+    """Which places' vectors can arrive at which place through so many blocks."""
+    everyone = torch.ones(rows.SIX**2, rows.SIX**2, dtype=torch.bool)
+    nobody = torch.eye(rows.SIX**2, dtype=torch.bool)
+    if name not in EYES:
+        return nobody if name.startswith("bag") else everyone
+    seen = nobody
+    for block in reversed(range(blocks)):
+        step = EYES[name][block % len(EYES[name])].sees((rows.SIX, rows.SIX), 2).any(dim=0)
+        seen = (seen.float() @ step.float()) > 0
+    return seen
 
 
 def reaches(name: str, place: tuple[int, int]) -> list[Bool[Tensor, "row column"]]:
     """The places that one block and two blocks of a mixer bring to a place."""
-    if name in ("ViT", "MLP-Mixer"):
-        return [torch.ones(contest.GRID, contest.GRID, dtype=torch.bool)] * 2
-    eyes = EYES["3 × 3 neighborhood" if name == "3 × 3 convolution" else name]
-    return [reached(blocks, eyes, place) for blocks in (1, 2)]
+    grids = (heard(name, blocks).unflatten(1, (rows.SIX, rows.SIX)) for blocks in (1, 2))
+    return [grid[place[0] * rows.SIX + place[1]] for grid in grids]
 
 
-def reached(blocks: int, eyes: Sequence[GridAttention], place: tuple[int, int]) -> Bool[Tensor, "row column"]:
-    """The places whose vectors can arrive at `place` through so many blocks."""
-    size = (contest.GRID, contest.GRID)
-    seen = torch.eye(size[0] * size[1], dtype=torch.bool)
-    for block in reversed(range(blocks)):
-        step = eyes[block % len(eyes)].sees(size, 2).any(dim=0)
-        seen = (seen.float() @ step.float()) > 0
-    return seen[place[0] * size[1] + place[1]].view(size)
+def ceilings(name: str, count: int = rows.ASK) -> dict[int, float]:
+    """The right answers in percent that reach allows on test scenes, by distance.
+
+    All where some place hears from both the ring and the object in its row, a third where none does.
+    """
+    scenes, hears = rows.row_scenes("test", count), heard(name, rows.FORM.layers)
+    found: dict[int, list[float]] = {}
+    for scene in scenes:
+        row, ring, column = scene.places
+        both = hears[:, rows.SIX * row + ring] & hears[:, rows.SIX * row + column]
+        found.setdefault(scene.away, []).append(100.0 if both.any() else 100 * rows.GUESS)
+    return {away: sum(values) / len(values) for away, values in sorted(found.items())}

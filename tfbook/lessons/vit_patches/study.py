@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tfbook import runtime, training
 from tfbook.attention import POSITIONS, record
@@ -193,7 +192,7 @@ def trained(
 def flops(model: nn.Module, images: Images) -> int:
     """Floating-point operations for one image; one multiplication and one addition count as two."""
     one = images.test.images[:1].to(next(model.parameters()).device)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):  # every version of PyTorch counts its products
+    with torch.no_grad():
         return count_flops(lambda: model(one))
 
 
