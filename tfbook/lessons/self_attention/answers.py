@@ -30,8 +30,9 @@ answer = PredictionAnswers(
             "can only let it favor certain animals, not the first or the second one."
         ),
         "reading": (
-            "**The one that hides it from the animals.** We would have bet on *it*. But the animals read the "
-            "reason in the first layer, which changes their keys, and in the second layer *it* finds the right one."
+            "**In seed 0 the one that hides it from *it*, in seed 1 the one that hides it from the first animal.** In "
+            "seed 1 the *first* animal reads the reason in the first layer, which changes its vector, and then *it* "
+            "looks at one animal or the other. The second animal need not read anything."
         ),
     }
 )
