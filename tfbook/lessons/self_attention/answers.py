@@ -17,11 +17,11 @@ answer = PredictionAnswers(
         "mask": (
             "**The rows sum to less than 1**: the hidden key has already taken its share. Divided by what is left, "
             "they are the same as with scores of −∞. But with large scores the hidden key takes everything, and what "
-            "is left is 0/0, NaN. So mask the scores: the softmax then shares its 1 among the allowed keys."
+            "is left is 0/0, NaN. So mask the scores."
         ),
         "heads": (
             "**About half with one head, most with two.** A head that looks at one shape has to guess the other color, "
-            "and a blend serves neither. A network behind the head is no substitute for a second look."
+            "and a blend serves neither. This network behind the head is no substitute for a second look."
         ),
         "layers": (
             "**Two layers do, unless a run stalls. The average and one layer choose like a coin.** In one layer, the "
