@@ -362,10 +362,12 @@ def test_a_reader_s_states_are_those_of_its_forward_pass_and_a_mask_hides_the_la
 def test_readers_are_looked_at_and_counted() -> None:
     rows = pointing.pointing(rates=(0.003,), seeds=(0, 1), steps=1)
     assert [row["seed"] for row in rows] == [0, 1]
+    assert rows[0].keys() >= {"without it", "without first", "without second", "without animals"}
     good = {"rate": 0.1, "right": 1.0, "points": 0.8, "other": 0.0, "without it": 1.0, "without animals": 0.5}
-    other_way = {"points": 0.0, "without it": 0.5, "without animals": 1.0}
+    good |= {"without first": 0.5, "without second": 1.0}
+    other_way = {"points": 0.0, "without it": 0.5, "without first": 1.0, "without animals": 1.0}
     rows = [good, good, good | other_way, good | {"right": 0.5}, good | {"rate": 0.2}]
-    assert study.many_readers(rows, 0.1)["runs"].tolist() == [4, 3, 2, 2, 1]
+    assert study.many_readers(rows, 0.1)["runs"].tolist() == [4, 3, 2, 2, 1, 3, 1]
 
 
 def test_a_run_is_judged_after_each_number_of_steps() -> None:
@@ -436,7 +438,7 @@ def test_drawings_are_figures_that_fit() -> None:
         figures.draw_moves(study.twins(1, seed=1), torch.rand(1, 8, 3), torch.rand(1, 8, 3), "a"),
         figures.draw_growth(study.by_division(stall.growth((0.001,), (0, 1), (0, 1)), 0.001), "a"),
         figures.draw_maps(scenes, torch.full((2, 8, 8), 1 / 8), "a"),
-        figures.draw_pointing(["a cat naps"] * 2, torch.tensor([[0.9, 0.1, 0], [0, 0.5, 0.5]]), 1, "a"),
+        figures.draw_pointing(["a", "b"], ["a cat naps"] * 2, torch.tensor([[0.9, 0.1, 0], [0, 0.5, 0.5]]), 1, "a"),
         figures.draw_depth(found, [0.4, 0.6], "a"),
         figures.draw_binding({"a": {4: [0.5, 1.0], 8: [0.1, 0.2]}, "b": {4: [1.0, 1.0], 8: [1.0, 0.9]}}, "a"),
         figures.draw_cost((4, 8), study.operations((4, 8), 4), study.seconds((4, 8), 4, rounds=1)),

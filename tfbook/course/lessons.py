@@ -35,7 +35,7 @@ LESSONS = (
     Lesson(0, "start_here", "Start here", "Can you guess the next letter?", 40, 1),
     Lesson(1, "bahdanau_attention", "Bahdanau attention", "Can a decoder look back?", 55, 1),
     Lesson(2, "scoring_functions", "Scoring functions", "What makes a key match a query?", 55, 1),
-    Lesson(3, "self_attention", "Self-attention", "What if every token looks at every token?", 55, 1),
+    Lesson(3, "self_attention", "Self-attention", "What if every token looks at every token?", 50, 1),
     Lesson(4, "positions", "Positions", "Where is each token?", 55, 1),
     Lesson(5, "transformer", "The Transformer", "Is attention all you need?", 50, 2),
     Lesson(6, "decoding", "Decoding", "How does a model write?", 50, 2),

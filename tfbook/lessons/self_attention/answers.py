@@ -17,11 +17,11 @@ answer = PredictionAnswers(
         "mask": (
             "**The rows sum to less than 1**: the hidden key has already taken its share. Divided by what is left, "
             "they are the same as with scores of −∞. But with large scores the hidden key takes everything, and what "
-            "is left is 0/0, NaN. So mask the scores: the softmax then shares its 1 among the allowed keys."
+            "is left is 0/0, NaN. So mask the scores."
         ),
         "heads": (
             "**About half with one head, most with two.** A head that looks at one shape has to guess the other color, "
-            "and a blend serves neither. A network behind the head is no substitute for a second look."
+            "and a blend serves neither. This network behind the head is no substitute for a second look."
         ),
         "layers": (
             "**Two layers do, unless a run stalls. The average and one layer choose like a coin.** In one layer, the "
@@ -30,8 +30,9 @@ answer = PredictionAnswers(
             "can only let it favor certain animals, not the first or the second one."
         ),
         "reading": (
-            "**The one that hides it from the animals.** We would have bet on *it*. But the animals read the "
-            "reason in the first layer, which changes their keys, and in the second layer *it* finds the right one."
+            "**In seed 0 the one that hides it from *it*, in seed 1 the one that hides it from the first animal.** In "
+            "seed 1 the *first* animal reads the reason in the first layer, which changes its vector, and then *it* "
+            "looks at one animal or the other. The second animal need not read anything."
         ),
     }
 )

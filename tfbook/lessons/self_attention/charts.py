@@ -42,11 +42,12 @@ def draw_growth(traces: Mapping[str, Sequence[Sequence[Mapping[str, Any]]]], tit
 def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], normalized: Sequence[float], title: str) -> Figure:
     """The share of right answers by number of layers, with and without residual connections, a dot per run.
 
-    `normalized` are the runs of the deepest stack with a LayerNorm after each layer in place of the connections.
+    `normalized` are the runs of the deepest stack with a LayerNorm after each layer in place of the connections: a
+    place of their own on the axis.
     """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6.4, 3.6))
+    figure, axes = plt.subplots(figsize=(7.6, 3.6))
     depths = sorted({layers for layers, _ in found})
     looks = {True: ("added to x", METHODS["self-attention"], "-"), False: ("in place of x", METHODS["recurrent"], "--")}
     for residual, (name, look, dashes) in looks.items():
@@ -57,20 +58,12 @@ def draw_depth(found: Mapping[tuple[int, bool], Sequence[float]], normalized: Se
             axes.plot(
                 [x] * len(values), [100 * v for v in values], "o", color=look.color, fillstyle="none", markersize=5
             )
-    last = [len(depths) - 1 - 0.14 * (1 + run) for run in range(len(normalized))]  # beside the ends of the lines
-    axes.plot(last, [100 * v for v in normalized], "D", color=INK, fillstyle="none", markersize=7)
-    axes.annotate(
-        "in place of x, normalized",
-        (last[0], 100 * min(normalized)),
-        (0, -17),
-        textcoords="offset points",
-        color=INK,
-        fontsize=9.5,
-        ha="right",
-    )
+    places = [len(depths) + 0.12 * (run - (len(normalized) - 1) / 2) for run in range(len(normalized))]  # none hidden
+    axes.plot(places, [100 * v for v in normalized], "D", color=INK, fillstyle="none", markersize=7)
     axes.axhline(50, color=SOFT, linestyle=":", linewidth=1.2)
     axes.annotate("one of the two animals", (0, 50), (4, 4), textcoords="offset points", color=SOFT, fontsize=9.5)
-    axes.set_xticks(range(len(depths)), [f"{layers} layers" for layers in depths])
+    ticks = [*(f"{layers} layers" for layers in depths), f"{depths[-1]} layers, in place\nof x, normalized"]
+    axes.set_xticks(range(len(ticks)), ticks)
     axes.set(ylim=(-3, 105), yticks=[0, 25, 50, 75, 100], ylabel="% right", title=title)
     label_ends(axes, gap=0.08)
     return figure

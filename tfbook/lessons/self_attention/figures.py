@@ -245,7 +245,7 @@ def _verdict(right: Sequence[bool]) -> str:
     if len(right) == 1:
         return "right" if right[0] else "wrong"
     inside, rim = right
-    return "both right" if inside and rim else "inside" if inside else "rim" if rim else "neither"
+    return "both" if inside and rim else "only inside" if inside else "only rim" if rim else "neither"
 
 
 def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[float], size: float = 1.0) -> None:
@@ -322,13 +322,17 @@ def draw_maps(scenes: Scenes, weights: Tensor, title: str) -> Figure:
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 
-def draw_pointing(sentences: Sequence[str], weights: Tensor, word: int, title: str) -> Figure:
-    """For each sentence an arc from one word to every other, as thick as its weight: `weights` is (sentence, key)."""
+def draw_pointing(names: Sequence[str], sentences: Sequence[str], weights: Tensor, word: int, title: str) -> Figure:
+    """For each sentence an arc from one word to every other, as thick as its weight: `weights` is (sentence, key).
+
+    `names` stand before the sentences: which model looks.
+    """
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyArrowPatch
 
-    figure, rows = plt.subplots(len(sentences), 1, figsize=(8.8, 1.75 * len(sentences)), squeeze=False)
-    for axes, sentence, row in zip(rows[:, 0], sentences, weights.tolist(), strict=True):
+    figure, rows = plt.subplots(len(sentences), 1, figsize=(8.8, 1.2 * len(sentences)), squeeze=False)
+    for axes, name, sentence, row in zip(rows[:, 0], names, sentences, weights.tolist(), strict=True):
+        axes.text(-1.5, 0, name, va="center", fontsize=10.5, color=SOFT)
         for place, (text, weight) in enumerate(zip(sentence.split(), row, strict=True)):
             bold = "bold" if place == word or weight >= 0.5 else "normal"
             axes.text(place, 0, text, ha="center", va="center", fontsize=12, color=INK, fontweight=bold)
@@ -337,7 +341,7 @@ def draw_pointing(sentences: Sequence[str], weights: Tensor, word: int, title: s
                     place, -0.42, f"{weight:.2f}", ha="center", va="center", fontsize=9.5, color=ROLES["weight"].dark
                 )
             if weight >= 0.05 and place != word:
-                bend = 0.35 if place < word else -0.35
+                bend = 0.25 if place < word else -0.25
                 look: dict[str, Any] = {
                     "color": ROLES["weight"].dark,
                     "linewidth": 4 * weight,
@@ -350,7 +354,7 @@ def draw_pointing(sentences: Sequence[str], weights: Tensor, word: int, title: s
                         (word, 0.22), (place, 0.22), connectionstyle=arc, arrowstyle="-|>", mutation_scale=14, **look
                     )
                 )
-        axes.set(xlim=(-0.6, len(row) - 0.4), ylim=(-0.65, 1.5))
+        axes.set(xlim=(-1.5, len(row) - 0.4), ylim=(-0.65, 1.35))
         axes.axis("off")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure

@@ -61,9 +61,9 @@ def look(reader: Reader) -> dict[str, float]:
     weights = attention_weights(layer.W_Q(x), layer.W_K(x))
     other = test._replace(place=FIRST + SECOND - test.place)
     found = {"right": named_right(reader), "points": points_right(test, weights), "other": points_right(other, weights)}
+    blind = {"it": [IT], "animals": [FIRST, SECOND], "first": [FIRST], "second": [SECOND]}
     found |= {
-        "without it": named_right(partial(_answer, reader, hidden_from=[IT])),
-        "without animals": named_right(partial(_answer, reader, hidden_from=[FIRST, SECOND])),
+        f"without {who}": named_right(partial(_answer, reader, hidden_from=places)) for who, places in blind.items()
     }
     return {name: round(share, 4) for name, share in found.items()}
 
@@ -92,7 +92,10 @@ def many_readers(rows: Sequence[Mapping[str, Any]], rate: float) -> DataFrame:
         "all": len(runs),
         "name the right animal": len(able),
         "… and “it” looks at it": sum(row["points"] >= MOSTLY for row in able),
-        "… still, last word hidden from “it”": sum(row["without it"] >= RIGHT for row in able),
-        "… still, last word hidden from the animals": sum(row["without animals"] >= RIGHT for row in able),
+    }
+    readers = {"it": "“it”", "first": "the first animal", "second": "the second animal", "animals": "both animals"}
+    counts |= {
+        f"… still, last word hidden from {who}": sum(row[f"without {key}"] >= RIGHT for row in able)
+        for key, who in readers.items()
     }
     return pd.DataFrame({"runs": counts})
