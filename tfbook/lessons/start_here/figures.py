@@ -27,7 +27,7 @@ def draw_softmax(scores: Tensor) -> Schematic:
     stages = [
         (scores, "stream", scores.max().item(), "{:.0f}", "s_{}"),
         (exponentials, "stream", exponentials.max().item(), "{:.2f}", "e^{{s_{}}}"),
-        (weights, "weight", 1.0, "{:.2f}", "p_{}"),
+        (weights, "weight", weights.max().item(), "{:.2f}", "p_{}"),
     ]
     bars = []
     for column, (values, role, high, numbers, letter) in enumerate(stages):
@@ -161,7 +161,7 @@ def draw_surprises(letters: str, surprises: Sequence[float], uniform: float) -> 
     axes.text(len(letters) - 0.1, uniform, "a model that\nknows nothing", va="center", color=COLORS[3])
     axes.set_xticks(range(len(letters)), letters)
     axes.grid(False, axis="x")
-    axes.set(title="Surprise, letter by letter", ylabel="surprise (nats)")
+    axes.set(title="The u after q is no surprise, the q of queen is", ylabel="surprise (nats)")
     axes.set_xlabel("the letter that came (no letter: a space)")
     axes.set_xlim(-0.7, len(letters) - 0.3)
     return figure

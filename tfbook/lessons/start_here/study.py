@@ -415,7 +415,7 @@ def vowel_runs() -> DataFrame:
     import pandas as pd
 
     rows = [
-        {"first size": row["start"], "training": when, **row[when]}
+        {"size of the random start": row["start"], "training": when, **row[when]}
         for row in stored("start_here.letter_embeddings").rows
         for when in ("before", "after")
     ]
@@ -424,7 +424,7 @@ def vowel_runs() -> DataFrame:
         "vowel, consonant": ("mixed", "mean"),
         "nearest is a vowel, of 15": ("nearest", "sum"),
     }
-    return pd.DataFrame(rows).groupby(["first size", "training"], sort=False).agg(**names).round(2)
+    return pd.DataFrame(rows).groupby(["size of the random start", "training"], sort=False).agg(**names).round(2)
 
 
 @experiment
