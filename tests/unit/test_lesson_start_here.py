@@ -417,10 +417,20 @@ def test_the_picture_of_the_gradient_shows_what_autograd_finds() -> None:
 
 def test_a_map_names_everything_that_has_room_and_draws_the_rest_as_dots() -> None:
     torch.manual_seed(0)
-    letters = torch.randn(26, 4)
-    letters[1] = letters[0]  # b would cover a
-    words, names, kinds = torch.randn(3, 8), ["fox", "lake", "kite"], ["animals", "places", "things"]
-    left, right = figures.draw_embeddings(letters, words, names, kinds).axes
-    assert "a" in [text.get_text() for text in left.texts]
-    assert "b" not in [text.get_text() for text in left.texts]
-    assert [text.get_text() for text in right.texts] == names
+    words, names, kinds = torch.randn(4, 8), ["fox", "lake", "kite", "owl"], ["animals", "places", "things", "animals"]
+    words[3] = words[0]  # owl would cover fox
+    (axes,) = figures.draw_embeddings(words, names, kinds).axes
+    assert [text.get_text() for text in axes.texts] == names[:3]
+
+
+def test_the_picture_of_the_network_shows_what_it_computes() -> None:
+    torch.manual_seed(0)
+    network = study.Network(4, 3, 32)
+    vectors, units, bars = (node for node in figures.draw_flow(network, "to a").nodes)
+    ids = study.ids_of("to a")[None]
+    hidden = network.hidden(network.embed(ids).flatten(1))
+    torch.testing.assert_close(torch.tensor(vectors.values).float(), network.embed(ids)[0].detach())
+    assert (torch.tensor(units.allowed).flatten() == (hidden[0] > 0)).all()
+    best = network(ids).softmax(dim=-1)[0].topk(4)
+    assert [*bars.values] == pytest.approx(best.values.tolist())
+    assert [*bars.names] == [study.ALPHABET[place].replace(" ", "␣") for place in best.indices.tolist()]
