@@ -193,6 +193,20 @@ def forward_without_relu(network: Any, letters: Tensor) -> Tensor:
     return network.out(network.hidden(network.embed(letters).flatten(1)))
 
 
+def forward_that_flattens_the_batch(network: Any, letters: Tensor) -> Tensor:
+    return network.out(torch.relu(network.hidden(network.embed(letters).flatten())))
+
+
+def windows_one_short(ids: Tensor, context: int) -> tuple[Tensor, Tensor]:
+    starts = range(len(ids) - context - 1)
+    return torch.stack([ids[i : i + context] for i in starts]), torch.stack([ids[i + context] for i in starts])
+
+
+def softmax_without_values(scores: Tensor) -> Tensor:
+    weights = torch.exp(scores - scores.max(dim=-1, keepdim=True))  # type: ignore[operator]
+    return weights / weights.sum(dim=-1, keepdim=True)
+
+
 def forward_to_probabilities(network: Any, letters: Tensor) -> Tensor:
     return F.softmax(forward_by_matrices(network, letters), dim=1)
 
@@ -208,7 +222,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (
         ex.forward,
         lambda network, x: torch.relu(network.out(network.hidden(network.embed(x).flatten(1)))),
-        "and apart from that, negative numbers have become 0",
+        "the `relu` stands after the last layer: it belongs between",
     ),
     (ex.shares, shares_with_extra_in_the_sum_once, "`extra` once to each sum"),
     (ex.shares, shares_along_the_wrong_axis_with_keepdim, "each column sums to 1"),
@@ -223,6 +237,9 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.windows, windows_up_to_the_end, "leave that run out"),
     (ex.forward, forward_without_relu, "the `relu` is missing"),
     (ex.forward, forward_to_probabilities, "these are probabilities"),
+    (ex.forward, forward_that_flattens_the_batch, "`.flatten()` joins the examples of the batch"),
+    (ex.windows, windows_one_short, "the last example is missing"),
+    (ex.softmax, softmax_without_values, "take its `.values`"),
     (ex.descend, descend_by_steps_that_get_shorter, "the step gets shorter"),
     (ex.descend, descend_to_the_end, "this is the exact solution"),
 ]

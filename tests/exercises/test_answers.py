@@ -16,6 +16,7 @@ RAISING = (
     "bahdanau_attention",
     "positions",
     "self_attention",
+    "start_here",
     "tokenizers",
     "transformer",
 )

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from tfbook import data
 from tfbook.course.experiments import stored
-from tfbook.data.stories import words_of
+from tfbook.data.stories import told, words_of
+from tfbook.data.stories.lexicon import NAMES
 from tfbook.lessons.start_here import exercises as ex, figures, study
 from tfbook.pretrain.storyteller import load_storyteller
 from tfbook.text.vocabulary import BOS
@@ -183,13 +184,35 @@ def test_surprises_are_averaged_by_place() -> None:
     assert study._by_place([1.0, 2.0, 3.0, 6.0], [(1, 3)]) == {"letter": 3, "name": 5, "rest": 3.5}
 
 
-def test_what_the_model_does_not_know_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_the_model_never_read_are_named() -> None:
+    assert study.unknown_in("Mia saw a dinosaur, aged 7 @ home; a dinosaur!")[0] == "dinosaur"
+    assert {"7", "@", ";"} <= {*study.unknown_in("Mia saw a dinosaur, aged 7 @ home;")}
+    assert study.unknown_in("Once upon a time, a shy dragon lived in the castle.\n") == []
+
+
+def test_names_of_the_vocabulary_that_no_training_story_has_are_named_too() -> None:
     vocabulary = load_storyteller().vocabulary
-    assert study.unknown_in("Mia met a dinosaur, aged 7 @ home; a dinosaur!", vocabulary)[0] == "dinosaur"
-    assert {"7", "@", ";"} <= {*study.unknown_in("Mia met a dinosaur, aged 7 @ home;", vocabulary)}
-    assert study.unknown_in("Once upon a time, a shy dragon lived in the castle.\n", vocabulary) == []
-    study.tell_on("A dinosaur sat.")
-    assert "does not know dinosaur" in capsys.readouterr().out
+    assert {"Zoe", "Emma", "Anna"} <= {word for word in NAMES if word in vocabulary}
+    assert study.unknown_in("Zoe and Emma saw Anna.") == ["Zoe", "Emma"]
+    assert len(study.names_read()) == 12
+    assert "Anna" in study.names_read()
+
+
+def test_later_training_stories_use_no_other_words() -> None:
+    """The file holds the first 16,000 of the 128,000 that the model has read."""
+    later = {word for number in range(100_000, 100_300) for word in told("train", number).words}
+    assert later <= study.words_read()
+
+
+def test_a_story_keeps_the_readers_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    story = study.tell_on("A zebra called Zoe sat.")
+    assert story.startswith("A zebra called Zoe sat. ")
+    assert "<unk>" not in story
+    printed = capsys.readouterr().out
+    assert "never say zebra, Zoe" in printed
+    assert "Tim, Lily, Ben, Anna" in printed
+    study.tell_on("Anna sat.")
+    assert "never say" not in capsys.readouterr().out
 
 
 def test_the_games_text_is_no_story_that_a_model_has_learned() -> None:
@@ -394,10 +417,20 @@ def test_the_picture_of_the_gradient_shows_what_autograd_finds() -> None:
 
 def test_a_map_names_everything_that_has_room_and_draws_the_rest_as_dots() -> None:
     torch.manual_seed(0)
-    letters = torch.randn(26, 4)
-    letters[1] = letters[0]  # b would cover a
-    words, names, kinds = torch.randn(3, 8), ["fox", "lake", "kite"], ["animals", "places", "things"]
-    left, right = figures.draw_embeddings(letters, words, names, kinds).axes
-    assert "a" in [text.get_text() for text in left.texts]
-    assert "b" not in [text.get_text() for text in left.texts]
-    assert [text.get_text() for text in right.texts] == names
+    words, names, kinds = torch.randn(4, 8), ["fox", "lake", "kite", "owl"], ["animals", "places", "things", "animals"]
+    words[3] = words[0]  # owl would cover fox
+    (axes,) = figures.draw_embeddings(words, names, kinds).axes
+    assert [text.get_text() for text in axes.texts] == names[:3]
+
+
+def test_the_picture_of_the_network_shows_what_it_computes() -> None:
+    torch.manual_seed(0)
+    network = study.Network(4, 3, 32)
+    vectors, units, bars = (node for node in figures.draw_flow(network, "to a").nodes)
+    ids = study.ids_of("to a")[None]
+    hidden = network.hidden(network.embed(ids).flatten(1))
+    torch.testing.assert_close(torch.tensor(vectors.values).float(), network.embed(ids)[0].detach())
+    assert (torch.tensor(units.allowed).flatten() == (hidden[0] > 0)).all()
+    best = network(ids).softmax(dim=-1)[0].topk(4)
+    assert [*bars.values] == pytest.approx(best.values.tolist())
+    assert [*bars.names] == [study.ALPHABET[place].replace(" ", "␣") for place in best.indices.tolist()]

@@ -14,6 +14,7 @@ ERRORS = {  # what PyTorch says → what to look for
     "must match the size of tensor": "is an axis of length 1 missing, as by [:, None]?",
     "shapes cannot be multiplied": "is a transpose missing, or one too many?",
     "of batch2 tensor to be": "is a transpose missing, or one too many?",
+    "torch.return_types.max": "`max` along an axis returns the numbers and their places: take its `.values`",
     "does not have a grad_fn": "did `name = …` make a new tensor, which is not recorded? `name -= …` keeps the old one",
     "being used in an in-place operation": "change it inside `with torch.no_grad():`",
     "has no attribute 'zero_grad'": "a tensor's gradient is its `.grad`: clear it by `.grad = None` or `.grad.zero_()`",

@@ -50,5 +50,20 @@ CLAIMS = Claims(
             "Stored result, start_here.names",
             " nats per name",
         ),
+        7: Bound(
+            "Counts of words times how often each name has been said, which remember names without looking back, pay "
+            "less for such a name than the Kneser–Ney counts",
+            ">=",
+            1.5,
+            "Stored results, start_here.names and start_here.memory",
+            " nats per name",
+        ),
+        8: Bound(
+            "Which of the names said before it is costs such counts more than the model that sees the whole story",
+            ">=",
+            0.5,
+            "Stored result, start_here.memory",
+            " nats per name",
+        ),
     },
 )

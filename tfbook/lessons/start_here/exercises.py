@@ -27,8 +27,8 @@ class Parts(nn.Module):
 
 def _networks() -> list[tuple[Parts, Tensor]]:
     sizes = [
+        ((2, 4, 5), [[7, 3]]),  # a batch of one, where flatten() raises no error
         ((3, 2, 6), [[1, 0, 26], [5, 5, 2]]),
-        ((2, 4, 5), [[7, 3]]),
         ((4, 4, 8), [[1, 2, 3, 4]] * 3 + [[4, 3, 2, 1]]),
     ]
     return [(_parts(*size, seed=seed), torch.tensor(letters)) for seed, (size, letters) in enumerate(sizes)]
@@ -69,6 +69,12 @@ forward.mistakes(
     {
         "the `relu` is missing: without it two `nn.Linear` in a row can do no more than one": (
             lambda *case: _forward(*case, bend=lambda x: x)
+        ),
+        "`.flatten()` joins the examples of the batch, too: `.flatten(1)` joins all axes from axis 1 on": (
+            lambda *case: _forward(*case, join=torch.flatten)
+        ),
+        "the `relu` stands after the last layer: it belongs between `hidden` and `out`; logits can be any numbers": (
+            lambda *case: torch.relu(_forward(*case, bend=lambda x: x))
         ),
         "a `relu` after the last layer makes every negative logit 0: logits can be any numbers": (
             lambda *case: torch.relu(forward.reference(*case))

@@ -27,7 +27,7 @@ def draw_softmax(scores: Tensor) -> Schematic:
     stages = [
         (scores, "stream", scores.max().item(), "{:.0f}", "s_{}"),
         (exponentials, "stream", exponentials.max().item(), "{:.2f}", "e^{{s_{}}}"),
-        (weights, "weight", 1.0, "{:.2f}", "p_{}"),
+        (weights, "weight", weights.max().item(), "{:.2f}", "p_{}"),
     ]
     bars = []
     for column, (values, role, high, numbers, letter) in enumerate(stages):
@@ -161,7 +161,7 @@ def draw_surprises(letters: str, surprises: Sequence[float], uniform: float) -> 
     axes.text(len(letters) - 0.1, uniform, "a model that\nknows nothing", va="center", color=COLORS[3])
     axes.set_xticks(range(len(letters)), letters)
     axes.grid(False, axis="x")
-    axes.set(title="Surprise, letter by letter", ylabel="surprise (nats)")
+    axes.set(title="The u after q is no surprise, the q of queen is", ylabel="surprise (nats)")
     axes.set_xlabel("the letter that came (no letter: a space)")
     axes.set_xlim(-0.7, len(letters) - 0.3)
     return figure
@@ -217,16 +217,37 @@ def draw_scores(on_test: Mapping[str, float], in_game: Mapping[str, float], your
     return figure
 
 
-def draw_embeddings(letters: Tensor, words: Tensor, names: Sequence[str], kinds: Sequence[str]) -> Figure:
-    """The two directions in which vectors differ most: of letters (26, width), and of words of four kinds."""
+@torch.no_grad()
+def draw_flow(network: Any, letters: str, likeliest: int = 4) -> Schematic:
+    """What a network makes of `letters`: their vectors, the hidden units after relu, and the likeliest next letters."""
+    vectors = network.embed(torch.tensor([[ALPHABET.index(letter) for letter in letters]]))
+    hidden = torch.relu(network.hidden(vectors.flatten(1)))
+    p, places = network.out(hidden).softmax(dim=-1)[0].topk(likeliest)
+    units = hidden.view(16, -1)
+    picture = Schematic(f"“{letters}” on its way through your network", gap=(84, 30))
+    rows = [_name(letter) for letter in letters]
+    shape = f"({len(letters)}, {vectors.shape[-1]})"
+    first = picture.matrix(vectors[0], (0, 0), "stream", cell=13, label="embed", shape=shape, rows=rows)
+    look: dict[str, Any] = {"label": "hidden units", "shape": f"({hidden.shape[-1]})", "allowed": units > 0}
+    second = picture.matrix(units, (1, 0), "stream", cell=11, **look)
+    names = [_name(ALPHABET[place]) for place in places.tolist()]
+    last = picture.bars(p.tolist(), (2, 0), "weight", height=120, names=names)
+    picture.arrow(first, second, "flatten,\nhidden, relu")
+    picture.arrow(second, last, "out,\nsoftmax", "weight")
+    return picture
+
+
+def _name(letter: str) -> str:
+    return letter.replace(" ", "␣")
+
+
+def draw_embeddings(words: Tensor, names: Sequence[str], kinds: Sequence[str]) -> Figure:
+    """The two directions in which vectors differ most, of words of four kinds."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 2, figsize=(11, 5.4))
-    sounds = ["vowels" if letter in "aeiou" else "consonants" for letter in ALPHABET[1:]]
-    _draw_names(panels[0], letters, ALPHABET[1:], sounds, 12.0)
-    _draw_names(panels[1], words, names, kinds, 7.5)
-    panels[0].set_title("Your network's letters")
-    panels[1].set_title("Lesson 09's words")
+    figure, axes = plt.subplots(figsize=(7, 5.4))
+    _draw_names(axes, words, names, kinds, 7.5)
+    axes.set_title("Lesson 09's words lie with their kind")
     return figure
 
 

@@ -129,7 +129,7 @@ softmax.mistakes(
 
 
 def _texts() -> list[tuple[Tensor, int]]:
-    return [(torch.tensor([3, 1, 4, 1, 5, 9]), 2), (torch.tensor([2, 7, 1, 8]), 3), (torch.tensor([5, 6, 7, 7]), 1)]
+    return [(torch.tensor([3, 1, 4, 1, 5, 9]), 2), (torch.tensor([2, 7, 1, 8, 2]), 3), (torch.tensor([5, 6, 7, 7]), 1)]
 
 
 @exercise(

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
+from functools import cache
 from itertools import pairwise
 from statistics import fmean as mean
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,7 @@ from tfbook.lessons.start_here.claims import CLAIMS as CLAIMS
 from tfbook.lessons.start_here.translation import CROSSINGS as CROSSINGS, crossings as crossings
 from tfbook.plot.views.guessing import ALPHABET, GuessingView, guessing_view
 from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
-from tfbook.text.vocabulary import BOS, Vocabulary
+from tfbook.text.vocabulary import BOS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -211,20 +212,32 @@ def storyteller_loss(stories: int = 40) -> float:
 
 
 def tell_on(beginning: str) -> str:
-    """A story by lesson 09's model that begins as the reader says; prints what of the beginning it does not know."""
-    teller = load_storyteller()
-    if unknown := unknown_in(beginning, teller.vocabulary):
-        print("The model does not know", ", ".join(unknown))
+    """A story by lesson 09's model that begins as the reader says; prints what of the beginning it has never read."""
+    teller, begun = load_storyteller(), words_of(beginning)
+    if unknown := unknown_in(beginning):
+        print("Its training stories never say", ", ".join(unknown) + ", so it may lose the thread.")
+        print("The names that it has read:", ", ".join(names_read()))
     (words,) = tell(teller, 1, temperature=0.7, beginning=beginning)
-    return written(words)
+    return written([*begun, *words[len(begun) :]])  # where the model read `<unk>`, the reader's own word
 
 
-def unknown_in(beginning: str, vocabulary: Vocabulary) -> list[str]:
-    """The words that become `<unk>`, and the characters that are left out, such as digits."""
+def unknown_in(beginning: str) -> list[str]:
+    """The words that no story of the training text has, and the characters that are left out, such as digits."""
     words = words_of(beginning)
     read = "".join(words).lower()
     strange = [letter for letter in beginning.lower() if letter not in read and not letter.isspace()]
-    return [*dict.fromkeys(word for word in [*words, *strange] if word not in vocabulary)]
+    return [*dict.fromkeys(word for word in [*words, *strange] if word not in words_read())]
+
+
+@cache
+def words_read() -> frozenset[str]:
+    """All words and marks of the training text of lesson 09's model."""
+    return frozenset(word for story in _stories()["train"] for word in words_of(story))
+
+
+def names_read() -> list[str]:
+    """The names in that text, which are few of all that the vocabulary holds."""
+    return [name for name in NAMES if name in words_read()]
 
 
 # ---- a network -------------------------------------------------------------------------------------------------------
@@ -351,8 +364,8 @@ SMALL_START = 0.05  # of the usual size, of an embedding's random numbers before
 
 def word_vectors() -> tuple[Float[Tensor, "word d_model"], list[str], list[str]]:
     """Lesson 09's embedding of the nouns and names that its training text used, these words, and the kind of each."""
-    teller, used = load_storyteller(), {word for story in _stories()["train"] for word in words_of(story)}
-    kinds = {word: kind for kind, words in WORDS.items() for word in words if word in used}
+    teller = load_storyteller()
+    kinds = {word: kind for kind, words in WORDS.items() for word in words if word in words_read()}
     vectors = teller.model.embed.weight.detach().cpu()[teller.vocabulary.encode([*kinds])]
     return vectors, [*kinds], [*kinds.values()]
 
@@ -402,7 +415,7 @@ def vowel_runs() -> DataFrame:
     import pandas as pd
 
     rows = [
-        {"first size": row["start"], "training": when, **row[when]}
+        {"size of the random start": row["start"], "training": when, **row[when]}
         for row in stored("start_here.letter_embeddings").rows
         for when in ("before", "after")
     ]
@@ -411,7 +424,7 @@ def vowel_runs() -> DataFrame:
         "vowel, consonant": ("mixed", "mean"),
         "nearest is a vowel, of 15": ("nearest", "sum"),
     }
-    return pd.DataFrame(rows).groupby(["first size", "training"], sort=False).agg(**names).round(2)
+    return pd.DataFrame(rows).groupby(["size of the random start", "training"], sort=False).agg(**names).round(2)
 
 
 @experiment
