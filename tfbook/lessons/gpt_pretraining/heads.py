@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +25,7 @@ from tfbook.lessons.gpt_pretraining.ladder import HEADS, SAMPLES, SEEDS, STAGES,
 from tfbook.lessons.gpt_pretraining.stories import judged, story_rows
 from tfbook.models import gpt
 from tfbook.models.feed_forward import FeedForward
-from tfbook.pretrain.storyteller import Storyteller, tell
+from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
 from tfbook.text.vocabulary import BOS, PAD, Vocabulary
 from tfbook.training.losses import next_token_loss
 
@@ -104,6 +104,15 @@ def without(
         handle.remove()
 
 
+def _heads_of(model: gpt.Gpt) -> list[str]:
+    """All heads of a model, "block.head"."""
+    return [
+        f"{b}.{h}"
+        for b, block in enumerate(model.stack.blocks, 1)
+        for h in range(1, cast(Any, block).mixer.branch.heads + 1)
+    ]
+
+
 def _attention_of(model: gpt.Gpt, head: str) -> tuple[Any, int]:
     """The attention layer of a head, "block.head" counted from 1, and the head's index in it, from 0."""
     block, number = (int(part) - 1 for part in head.split("."))
@@ -179,7 +188,7 @@ def patched(model: gpt.Gpt, vocabulary: Vocabulary, head: str) -> dict[str, Any]
     """The place whose vector of this head, from the other story, renames the speaker most, and the names' shares.
 
     Shares of both names among all words: as the text stands, with the head cut at that place, and with the vector of
-    the other story there.
+    the other story there. As a control, the new name's largest share with the vector of any other head there.
     """
     shares = implanted(model, vocabulary, head)
     place = max(range(1, len(shares)), key=lambda each: shares[each][1])
@@ -187,21 +196,39 @@ def patched(model: gpt.Gpt, vocabulary: Vocabulary, head: str) -> dict[str, Any]
     with without(model, head, [place]):
         cut = _shares(model, one, vocabulary.encode(PAIR))
     found = {"as it stands": _shares(model, one, vocabulary.encode(PAIR)), "cut": cut, "patched": shares[place]}
-    return {"place": vocabulary.tokens[int(one[place])]} | {
+    others = [implanted(model, vocabulary, other, places=[place])[0][1] for other in _heads_of(model) if other != head]
+    return {"place": vocabulary.tokens[int(one[place])], "by another head": round(max(others), 4)} | {
         name: [round(share, 4) for share in pair] for name, pair in found.items()
     }
 
 
+@experiment
+def larger_notes() -> list[dict[str, Any]]:
+    """For each head of the storyteller: the word at which its vector from the other story renames the speaker most."""
+    model, vocabulary = load_storyteller()
+    words = [vocabulary.tokens[i] for i in _ids(PAIR[0], vocabulary).tolist()]
+    rows = []
+    for head in _heads_of(model):
+        shares = [lucy for _, lucy in implanted(model, vocabulary, head)]
+        place = max(range(len(words)), key=shares.__getitem__)
+        rows.append({"head": head, "place": place, "word": words[place], "renamed": round(shares[place], 4)})
+    return rows
+
+
 def implanted(
-    model: gpt.Gpt, vocabulary: Vocabulary, head: str, names: tuple[str, str] = PAIR
+    model: gpt.Gpt,
+    vocabulary: Vocabulary,
+    head: str,
+    names: tuple[str, str] = PAIR,
+    places: Sequence[int] | None = None,
 ) -> list[tuple[float, ...]]:
     """For each place in the first name's story: who speaks, with this head's vector from the second's story there.
 
-    The shares of both names among all words.
+    The shares of both names among all words; at some `places` or at all.
     """
     one, other = (_ids(name, vocabulary) for name in names)
     found = []
-    for place in range(len(one)):
+    for place in range(len(one)) if places is None else places:
         with without(model, head, [place], instead=head_output(model, other, head, place)):
             found.append(_shares(model, one, vocabulary.encode(names)))
     return found
