@@ -110,7 +110,7 @@ def block(d: int, heads: int) -> nn.Sequential:
     return nn.Sequential(Residual(Attention(d, heads), d), Residual(FeedForward(d), d))
 
 
-WITHOUT = ", without branches"  # ends the names of stages whose layers stand in a row
+WITHOUT = ", without branches"  # ends the names of stages whose layers just follow each other
 
 STAGES: dict[str, Callable[[int], Sequence[nn.Module]]] = {
     "one word": lambda d: [nn.Linear(d, d)],
