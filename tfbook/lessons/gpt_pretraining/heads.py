@@ -188,7 +188,7 @@ def patched(model: gpt.Gpt, vocabulary: Vocabulary, head: str) -> dict[str, Any]
     """The place whose vector of this head, from the other story, renames the speaker most, and the names' shares.
 
     Shares of both names among all words: as the text stands, with the head cut at that place, and with the vector of
-    the other story there. As a control, the new name's largest share with the vector of any other head there.
+    the other story there.
     """
     shares = implanted(model, vocabulary, head)
     place = max(range(1, len(shares)), key=lambda each: shares[each][1])
@@ -196,8 +196,7 @@ def patched(model: gpt.Gpt, vocabulary: Vocabulary, head: str) -> dict[str, Any]
     with without(model, head, [place]):
         cut = _shares(model, one, vocabulary.encode(PAIR))
     found = {"as it stands": _shares(model, one, vocabulary.encode(PAIR)), "cut": cut, "patched": shares[place]}
-    others = [implanted(model, vocabulary, other, places=[place])[0][1] for other in _heads_of(model) if other != head]
-    return {"place": vocabulary.tokens[int(one[place])], "by another head": round(max(others), 4)} | {
+    return {"place": vocabulary.tokens[int(one[place])]} | {
         name: [round(share, 4) for share in pair] for name, pair in found.items()
     }
 
@@ -216,19 +215,15 @@ def larger_notes() -> list[dict[str, Any]]:
 
 
 def implanted(
-    model: gpt.Gpt,
-    vocabulary: Vocabulary,
-    head: str,
-    names: tuple[str, str] = PAIR,
-    places: Sequence[int] | None = None,
+    model: gpt.Gpt, vocabulary: Vocabulary, head: str, names: tuple[str, str] = PAIR
 ) -> list[tuple[float, ...]]:
     """For each place in the first name's story: who speaks, with this head's vector from the second's story there.
 
-    The shares of both names among all words; at some `places` or at all.
+    The shares of both names among all words.
     """
     one, other = (_ids(name, vocabulary) for name in names)
     found = []
-    for place in range(len(one)) if places is None else places:
+    for place in range(len(one)):
         with without(model, head, [place], instead=head_output(model, other, head, place)):
             found.append(_shares(model, one, vocabulary.encode(names)))
     return found
