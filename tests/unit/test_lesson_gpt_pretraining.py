@@ -529,6 +529,17 @@ def test_every_head_of_a_larger_model_is_patched_at_its_best_word(
         assert row["renamed"] == pytest.approx(max(shares), abs=1e-4) == pytest.approx(shares[row["place"]], abs=1e-4)
 
 
+def test_what_the_lesson_says_of_few_stories_holds_in_every_run() -> None:
+    """The loss on other stories is lowest after 40 steps, with several looks before, and then climbs above 4."""
+    for curve in stored("gpt_pretraining.overfit").frame["curve"]:
+        others = {point["step"]: point["held out"] for point in curve}
+        assert min(others, key=others.__getitem__) == 40
+        assert len([step for step in others if step < 40]) == 6
+        assert others[40] == pytest.approx(2.2, abs=0.05)
+        assert others[400] > 4
+        assert curve[-1]["train"] == pytest.approx(0.047, abs=0.001)
+
+
 def test_what_the_lesson_says_of_the_storytellers_heads_holds_for_the_stored_run() -> None:
     """Two heads rename the speaker at all, and only at the last word; a third of the time at most."""
     frame = stored("gpt_pretraining.larger_notes").frame

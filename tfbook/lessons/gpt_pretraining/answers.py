@@ -45,7 +45,7 @@ All of this barely moves the loss. One word in 25 is a determined name, and an e
 spoils a story.
 """,
         "overfit": """
-The first curve falls to 0.047. The second one is lowest where we first look, after eight readings (40 steps, since each
+The first curve falls to 0.047. The second one falls along with it to 2.2 after eight readings (40 steps, since each
 takes 20 stories), and then climbs above 4, two thirds of an even guess: the model **overfits**. And it recites: every
 story that it writes is one of the 100, word for word. The number 0.047 says the same: choosing one story of 100 takes
 $\\ln 100 = 4.6$ nats, once in some 98 words, and the rest is memorized. That is why one looks at held-out text, stops
@@ -67,7 +67,8 @@ Is that a quirk of one run? Below are three more, from other random weights (**s
         "hours": """
 Nearly nine in ten. All that extra work buys about 40 to 45 more right stories per 100 than runs like yours have, for
 0.05 nats per word. To two decimals, its loss is a perfect model's, and yet more than one story in ten contradicts
-itself: a 13% chance of that costs about $-\\ln 0.87 = 0.14$ nats per *story*, 0.0014 per word. The loss hardly shows it.
+itself: a 13% chance of that costs about $-\\ln 0.87 = 0.14$ nats per *story*, 0.0014 per word. The loss hardly
+shows it.
 """,
         "places": """
 The hill gets 0.04 where it is her home and 0.12 where her home is in the park or by the river. So the model knows where
