@@ -132,7 +132,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
         "the output has no bias",
     ),
     (gpt_pretraining.attend, attend_where_scores_are_not_0, "mask by position"),
-    (gpt_pretraining.implant, implant_that_stays, "changes its argument 'model'"),
+    (gpt_pretraining.implant, implant_that_stays, "is your hook still on it?"),
     (gpt_pretraining.implant, implant_in_place, "written into the tensor itself"),
     (gpt_pretraining.implant, implant_without_return, "the hook has to return"),
     (gpt_pretraining.residual, post_norm, "the norm comes after the sum"),

@@ -263,6 +263,22 @@ def test_an_answer_that_changes_its_argument_is_told_which(
     assert judge(double, double.reference, capsys) == "✓ correct", "the cases are made afresh"
 
 
+def test_an_argument_may_say_how_it_is_left_unchanged() -> None:
+    """In place of the general words."""
+
+    class Advising(nn.Linear):
+        advice = "take the hook off"
+
+    def answer(module: nn.Module) -> Tensor:
+        with torch.no_grad():
+            return module.weight.zero_()
+
+    each = exercise(cases=lambda: [(Advising(1, 1),)], hints=["+"])(lambda module: torch.zeros(1, 1))
+    assert each.judge(answer) == CheckResult(
+        "not quite", "your function changes its argument 'module'; take the hook off"
+    )
+
+
 def _first(x: Tensor) -> Tensor:
     return x + 1
 

@@ -516,6 +516,41 @@ def test_a_vector_of_another_story_is_put_where_it_renames_most(model: Any, voca
     assert found["patched"][1] == pytest.approx(max(map(share, range(1, len(ids[0])))), abs=1e-4)
 
 
+def test_every_head_of_a_larger_model_is_patched_at_its_best_word(
+    model: Any, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heads, "load_storyteller", lambda: Storyteller(model, vocabulary))
+    rows = heads.larger_notes()
+    assert [row["head"] for row in rows] == ["1.1", "1.2", "2.1", "2.2"]
+    words = ["<bos>", *words_of(study.SPEAKING.format("Anna"))]
+    for row in rows:
+        assert row["word"] == words[row["place"]]
+        shares = [lucy for _, lucy in heads.implanted(model, vocabulary, row["head"])]
+        assert row["renamed"] == pytest.approx(max(shares), abs=1e-4) == pytest.approx(shares[row["place"]], abs=1e-4)
+
+
+def test_what_the_lesson_says_of_few_stories_holds_in_every_run() -> None:
+    """The loss on other stories is lowest after 40 steps, with several looks before, and then climbs above 4."""
+    for curve in stored("gpt_pretraining.overfit").frame["curve"]:
+        others = {point["step"]: point["held out"] for point in curve}
+        assert min(others, key=others.__getitem__) == 40
+        assert len([step for step in others if step < 40]) == 6
+        assert others[40] == pytest.approx(2.2, abs=0.05)
+        assert others[400] > 4
+        assert curve[-1]["train"] == pytest.approx(0.047, abs=0.001)
+
+
+def test_what_the_lesson_says_of_the_storytellers_heads_holds_for_the_stored_run() -> None:
+    """Two heads rename the speaker at all, and only at the last word; a third of the time at most."""
+    frame = stored("gpt_pretraining.larger_notes").frame
+    some = frame[frame["renamed"] > 0.02]
+    assert len(frame) == 24
+    assert list(some["head"]) == ["3.1", "4.1"]
+    assert set(some["place"]) == {frame["place"].max()} == {len(words_of(study.SPEAKING.format("Anna")))}
+    assert set(some["word"]) == {"said"}
+    assert frame["renamed"].max() == pytest.approx(0.30, abs=0.005)
+
+
 def test_a_price_counts_parameters_stories_and_what_they_buy(model: Any, vocabulary: Vocabulary) -> None:
     large = study.package_gpt(len(vocabulary), 32, 2, 64, 2)
     judged = {"your GPT": {"all": 0.5}, "storyteller": {"all": 0.7}}
@@ -524,7 +559,7 @@ def test_a_price_counts_parameters_stories_and_what_they_buy(model: Any, vocabul
     found = study.price(model, large, told // 4, judged, samples=100)
     assert f"{larger:.1f} times the parameters and 4.0 times the stories, {4 * larger:.0f} times the work" in found
     assert "20 more of 100 stories" in found
-    assert "(standard error 6)" in found  # √(0.25 / 100 + 0.21 / 200) = 0.06
+    assert "give or take 6 by the luck of sampling\n(standard error)" in found  # √(0.25 / 100 + 0.21 / 200) = 0.06
     assert "30 of 100 are still wrong" in found
 
 
@@ -678,6 +713,12 @@ def test_the_picture_of_patches_says_what_it_shows() -> None:
     assert any("0.93" in text.get_text() for axes in figure.axes for text in axes.texts)
 
 
+def best_rate(frame: pd.DataFrame, stage: str) -> float:
+    """The learning rate of the best runs of a stage."""
+    (rate,) = set(frame[frame["stage"] == stage]["lr"])
+    return rate
+
+
 def test_what_the_lesson_says_of_each_part_holds_for_the_stored_runs() -> None:
     """In every run: what a rung gains, and that layers help with branches and hurt without them."""
     frame = study.best_runs(stored("gpt_pretraining.ladder").frame)
@@ -696,6 +737,9 @@ def test_what_the_lesson_says_of_each_part_holds_for_the_stored_runs() -> None:
     ):
         assert high[better] < low[worse], f"{better} is below {worse}"
     assert low["residual and norm"] < high["one head"] < high["residual and norm"], "the branch alone gains nothing"
+    assert high["one head"] < frame[frame["stage"] == "residual and norm"]["loss"].mean(), "a lone branch is worse"
+    tried = stored("gpt_pretraining.ladder").frame.query("stage == @bare[2]").set_index("lr")["loss"]
+    assert math.isnan(tried[2 * best_rate(frame, bare[2])]), "at twice its best rate, the bare stack diverges"
     assert low["four heads"] < high[bare[0]] < low["four heads"] + 0.02
     assert frame[frame["stage"] == bare[2]]["all"].max() == 0
 

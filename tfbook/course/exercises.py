@@ -312,7 +312,8 @@ def _call(answer: Answer, case: tuple[Any, ...], names: Sequence[str], may_chang
     if result is None or result is ...:
         return CheckResult("not attempted", "the function returns nothing yet")
     if changed := [name for name in _changed(names, before, arguments) if name not in may_change]:
-        return CheckResult("not quite", f"your function changes its argument {changed[0]!r}; leave it as it came")
+        advice = getattr(arguments[names.index(changed[0])], "advice", "leave it as it came")
+        return CheckResult("not quite", f"your function changes its argument {changed[0]!r}; {advice}")
     return _Outcome(result)
 
 

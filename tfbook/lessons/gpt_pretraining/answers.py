@@ -17,23 +17,23 @@ it, the model starts out confidently wrong; far below it, the measurement is wro
 network that sees one word can at best know what counting one word back knows: that is where it is heading.
 """,
         "branches": """
-In one layer, the norm does it all: 1.94 alone, 1.97 with the sum. But in two, the norm alone is lost (4.04), and the
-sum alone does better (3.06). Only with both do two layers learn as quickly as one. So the straight path matters
-as soon as there is depth.
+In one layer, the suspect was innocent: the norm does it all, 1.94 alone and 1.97 with the sum. But in two, the norm
+alone is lost (4.04), and the sum alone does better (3.06). Only with both do two layers learn as quickly as one. So the
+straight path matters as soon as there is depth.
 """,
         "ladder": """
 Attention, by far: one head takes the loss from 2.35 to 0.72, below that of counting four words back. Three more heads
 take off 0.15, and a second block 0.05. The feed-forward network takes off 0.01, hardly more than runs differ, and two
 blocks *without* it end within 0.01 of the whole, with as many right stories.
 
-The surprise is the branch. It made the first 60 steps quick, and now one head does no better with it (0.70 to 0.80 in
-three runs) than without (0.71 to 0.73). But without branches, each further layer makes it *worse*: 0.62, 0.68, and 0.81
-with two blocks, of whose stories none is right. With them, the same layers go down to 0.60 and 0.55. A branch buys
-speed, and it makes depth pay.
+The surprise is the branch. It made the first 60 steps quick, and after 600, one head is *worse* with it (0.70 to 0.80
+in three runs) than without (0.71 to 0.73), and four heads are equal. But without branches, each further layer makes it
+worse: 0.62, 0.68, and 0.81 with two blocks (which diverge at twice their best rate), of whose stories none is right.
+With branches, the same layers go down to 0.60 and 0.55. A branch buys speed at first, and it makes depth pay.
 """,
         "training": """
 First come frequent words, then words that follow each other, then whole sentences that don't belong together. Only
-after that do the stories start to make sense. Nobody told it any of this; it all pays off in one number.
+after that do the stories start to make sense.
 """,
         "growth": """
 By then (dashed), pronouns and names are hardly better than an even guess, and a thing gets at most 2.4 times its even
@@ -45,7 +45,7 @@ All of this barely moves the loss. One word in 25 is a determined name, and an e
 spoils a story.
 """,
         "overfit": """
-The first curve falls to 0.047. The second one is lowest where we first look, after eight readings (40 steps, since each
+The first curve falls to 0.047. The second one falls along with it to 2.2 after eight readings (40 steps, since each
 takes 20 stories), and then climbs above 4, two thirds of an even guess: the model **overfits**. And it recites: every
 story that it writes is one of the 100, word for word. The number 0.047 says the same: choosing one story of 100 takes
 $\\ln 100 = 4.6$ nats, once in some 98 words, and the rest is memorized. That is why one looks at held-out text, stops
@@ -59,13 +59,16 @@ kind of random weights, which were tuned for neither.)
 """,
         "patch": """
 Lucy speaks, whom this text never mentions. 32 numbers at one word have renamed the speaker: you have rewritten the
-model's memory of who was introduced.
+model's memory of who was introduced. That had to be at the name or a later word, such as the period after it: before
+the name, the two stories are equal.
 
 Is that a quirk of one run? Below are three more, from other random weights (**stored runs**).
 """,
         "hours": """
 Nearly nine in ten. All that extra work buys about 40 to 45 more right stories per 100 than runs like yours have, for
-0.05 nats per word. And more than one story in ten still contradicts itself.
+0.05 nats per word. To two decimals, its loss is a perfect model's, and yet more than one story in ten contradicts
+itself: a 13% chance of that costs about $-\\ln 0.87 = 0.14$ nats per *story*, 0.0014 per word. The loss hardly
+shows it.
 """,
         "places": """
 The hill gets 0.04 where it is her home and 0.12 where her home is in the park or by the river. So the model knows where

@@ -109,8 +109,7 @@ def draw_variance(variance: Mapping[tuple[int, bool], Sequence[float]]) -> Pictu
             name: (range(layers + 1), variance[layers, scaled])
             for name, scaled in (("unscaled", False), ("scaled", True))
         }
-        axes.set_yscale("log")  # before the labels are placed
-        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance (logarithmic)")
+        lines(axes, curves, title=f"{layers} blocks", x="after block (0: embedding)", y="variance")
     last = ", ".join(f"{layers} blocks {variance[layers, False][-1]:.3f}" for layers in depths)
     alt = f"Unscaled, the variance after the last block grows with depth ({last}); scaled, it does not."
     return figure, alt
@@ -269,7 +268,7 @@ def draw_growth(frame: DataFrame, first_loss: float, optimizer: str = "Muon") ->
     same = len(set(chosen["lr"])) == 1
     titles = [f"Run {i}" if same else f"Learning rate {lr:g}" for i, lr in enumerate(chosen["lr"], 1)]
     figure = plt.figure(figsize=(11, 6.2))
-    columns = figure.add_gridspec(1, 2, width_ratios=(1.8, 1))
+    columns = figure.add_gridspec(1, 2, width_ratios=(1.25, 1))
     left = columns[0].subgridspec(2, 1, height_ratios=(1, 2.6))
     right = columns[1].subgridspec(max(1, len(runs) - 1), 1)
     loss = figure.add_subplot(left[0])

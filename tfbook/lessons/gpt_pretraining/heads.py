@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -25,7 +25,7 @@ from tfbook.lessons.gpt_pretraining.ladder import HEADS, SAMPLES, SEEDS, STAGES,
 from tfbook.lessons.gpt_pretraining.stories import judged, story_rows
 from tfbook.models import gpt
 from tfbook.models.feed_forward import FeedForward
-from tfbook.pretrain.storyteller import Storyteller, tell
+from tfbook.pretrain.storyteller import Storyteller, load_storyteller, tell
 from tfbook.text.vocabulary import BOS, PAD, Vocabulary
 from tfbook.training.losses import next_token_loss
 
@@ -102,6 +102,15 @@ def without(
         yield
     finally:
         handle.remove()
+
+
+def _heads_of(model: gpt.Gpt) -> list[str]:
+    """All heads of a model, "block.head"."""
+    return [
+        f"{b}.{h}"
+        for b, block in enumerate(model.stack.blocks, 1)
+        for h in range(1, cast(Any, block).mixer.branch.heads + 1)
+    ]
 
 
 def _attention_of(model: gpt.Gpt, head: str) -> tuple[Any, int]:
@@ -190,6 +199,19 @@ def patched(model: gpt.Gpt, vocabulary: Vocabulary, head: str) -> dict[str, Any]
     return {"place": vocabulary.tokens[int(one[place])]} | {
         name: [round(share, 4) for share in pair] for name, pair in found.items()
     }
+
+
+@experiment
+def larger_notes() -> list[dict[str, Any]]:
+    """For each head of the storyteller: the word at which its vector from the other story renames the speaker most."""
+    model, vocabulary = load_storyteller()
+    words = [vocabulary.tokens[i] for i in _ids(PAIR[0], vocabulary).tolist()]
+    rows = []
+    for head in _heads_of(model):
+        shares = [lucy for _, lucy in implanted(model, vocabulary, head)]
+        place = max(range(len(words)), key=shares.__getitem__)
+        rows.append({"head": head, "place": place, "word": words[place], "renamed": round(shares[place], 4)})
+    return rows
 
 
 def implanted(

@@ -110,7 +110,7 @@ def block(d: int, heads: int) -> nn.Sequential:
     return nn.Sequential(Residual(Attention(d, heads), d), Residual(FeedForward(d), d))
 
 
-WITHOUT = ", without branches"  # ends the names of stages whose layers stand in a row
+WITHOUT = ", without branches"  # ends the names of stages whose layers just follow each other
 
 STAGES: dict[str, Callable[[int], Sequence[nn.Module]]] = {
     "one word": lambda d: [nn.Linear(d, d)],
@@ -276,6 +276,7 @@ def _branches_of(kind: str, depth: int, steps: int) -> list[dict[str, Any]]:
 
 FEW, AT_ONCE = 100, 20  # stories, and how many in a batch, so that an epoch reads all of them
 EVERY, READINGS = 40, 80  # steps between evaluations, and epochs
+EARLY = (5, 10, 15, 20, 30)  # steps at which the losses are looked at as well
 
 
 @experiment
@@ -293,7 +294,7 @@ def overfit(*, steps: int = READINGS * FEW // AT_ONCE, seeds: Sequence[int] = SE
         batches = SortedBatches(train, size=AT_ONCE, seed=seed)
 
         def watched(step: int, model: GPT = model, curve: list = curve, batches: SortedBatches = batches) -> Tensor:
-            if step % EVERY == 0:
+            if step % EVERY == 0 or step in EARLY:
                 losses = {"train": _held_out_loss(model, train), "held out": _held_out_loss(model, valid)}
                 curve.append({"step": step} | {name: round(loss, 4) for name, loss in losses.items()})
             return batches(step)

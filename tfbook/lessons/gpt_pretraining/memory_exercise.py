@@ -26,6 +26,8 @@ class _Layer(nn.Linear):
 class _Reader(nn.Module):
     """Two layers in a residual stream, each of which reads a running sum that the stream needs as well."""
 
+    advice = "is your hook still on it? Keep the handle that registering returns, and call `handle.remove()` at the end"
+
     def __init__(self, vocab: int, d: int, seed: int):
         super().__init__()
         self.embed = nn.Embedding(vocab, d)

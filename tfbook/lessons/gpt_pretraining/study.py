@@ -298,8 +298,9 @@ def price(small: gpt.Gpt, large: gpt.Gpt, stories: int, judged: Mapping[str, Map
     error = math.sqrt(before * (1 - before) / samples + after * (1 - after) / (2 * samples))
     return (
         f"{larger:.1f} times the parameters and {more:.1f} times the stories, {larger * more:.0f} times the work:\n"
-        f"{round(100 * (after - before), 1):g} more of 100 stories are right in every respect (standard error "
-        f"{100 * error:.0f}), and {round(100 * (1 - after), 1):g} of 100 are still wrong somewhere"
+        f"{round(100 * (after - before), 1):g} more of 100 stories are right in every respect, give or take "
+        f"{100 * error:.0f} by the luck of sampling\n(standard error), and {round(100 * (1 - after), 1):g} of 100 are "
+        "still wrong somewhere"
     )
 
 
