@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from scipy.stats import chisquare
+from torch import Tensor
 
 from tfbook.attention.grouped_query import with_groups
 from tfbook.course.experiments import stored
@@ -252,6 +253,26 @@ def test_the_exercises_rule_is_the_packages(token: int) -> None:
     for u in (0.0, 0.2, 0.3, 0.9):
         assert exercises.accept.reference(P, Q, token, u) == accept(P, Q, token, u)
     torch.testing.assert_close(exercises.residual.reference(P, Q), residual(P, Q))
+
+
+def test_the_text_is_one_after_which_two_models_disagree() -> None:
+    """Where the large one is not sure; the second text has the larger disagreement, but there it is sure."""
+    p = torch.tensor([[[0.5, 0.5, 0.0], [0.5, 0.4, 0.1]], [[0.5, 0.3, 0.2], [0.9, 0.1, 0.0]]]).log()
+    q = torch.tensor([[[0.5, 0.5, 0.0], [0.1, 0.4, 0.5]], [[0.5, 0.3, 0.2], [0.0, 0.1, 0.9]]]).log()
+    ids = torch.tensor([[1, 2], [3, 4]])
+    assert study.where_they_differ(lambda ids: p, lambda ids: q, ids).tolist() == [[1, 2]]
+    assert study.where_they_differ(lambda ids: p, lambda ids: q, ids, sure=0.95).tolist() == [[3, 4]]
+
+
+def test_second_words_are_counted() -> None:
+    def write(text: Tensor, *, max_new_tokens: int, generator: torch.Generator) -> Tensor:
+        new = torch.randint(7, 9, (1, max_new_tokens), generator=generator)
+        return torch.cat([text, new], dim=1)
+
+    counts = study.second_words(write, torch.tensor([[1, 2, 3]]), 40)
+    assert set(counts) == {7, 8}
+    assert counts.total() == 40
+    assert counts == study.second_words(write, torch.tensor([[1, 2, 3]]), 40)
 
 
 def test_two_samples_of_one_source_and_of_two() -> None:

@@ -5,9 +5,9 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "law": """
-From a few megabytes on. Below, a step lies on the floor: its fifty calls take their microseconds, however small the
-matrix. Above, times rise beside the line, at up to twice the prediction: a product reads memory less smoothly than a
-plain sum. (A few megabytes may also stay in the processor's own cache.)
+From a few megabytes on, about: three to four times. Below, a step lies on the floor: its fifty calls take their
+microseconds, however small the matrix. Above, times rise beside the line, at up to twice the prediction: a product
+reads memory less smoothly than a plain sum. (A few megabytes may also stay in the processor's own cache.)
 
 The storyteller, with 8 MB and four layers, spends about half of a step on calls. So saving bytes saves less time for
 it than for a large model.
@@ -35,11 +35,13 @@ served alone. On this core, however, arithmetic becomes the limit.
 25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps. In the last
 five of these 25, one story is alone, since nobody knew that it would be a long one.
 
-A schedule decides when a word is written, never which: the rows of a batch do not see each other.
+A schedule decides when a word is written, never which, where the likeliest one is taken: the rows of a batch do not see
+each other. (Where words are drawn, the order of the draws would change as well.)
 """,
         "uptraining": """
-Nearly all of it. With two groups, a third of the cache, the loss ends 0.01 nats above that of six heads that were
-trained as long (which itself rose by 0.01). And the mean, which began worse, ends better by far, in all three runs.
+Nearly all of the loss, but not of the stories. With two groups, a third of the cache, the loss ends 0.01 nats above
+that of six heads that were trained as long (which itself rose by 0.01). And the mean, which began worse, ends better
+by far, in all three runs.
 
 The loss hides a part of the price, however: of 100 stories each, 84% are free of contradictions with six heads, 71%
 with two groups of means, and 15% with two first heads. (All had one learning rate; on other stories, half of it is

@@ -302,7 +302,7 @@ def draw_rule(words: Sequence[str], p: Sequence[float], q: Sequence[float]) -> F
     for x, (mine, theirs) in enumerate(zip(p, q, strict=True)):
         axes.text(x, max(mine, theirs) + 0.02, f"p = {mine:g}\nq = {theirs:g}", ha="center", fontsize=9.5, color=INK)
     axes.set_xticks(places, words)
-    axes.set(ylim=(0, max(*p, *q) + 0.2), title="Gray and orange have the same total, so every bar ends at p")
+    axes.set(ylim=(0, max(*p, *q) + 0.2), title="Gray and orange have the same total: orange fills what p lacks")
     axes.legend(frameon=False, fontsize=9.5, loc="upper right")
     axes.grid(visible=False)
     return figure

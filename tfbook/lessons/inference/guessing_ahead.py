@@ -121,12 +121,29 @@ def chi_square(counts: Float[Tensor, " vocab"], p: Float[Tensor, " vocab"], leas
     return float(chisquare(seen[kept], wanted[kept] * seen[kept].sum() / wanted[kept].sum()).pvalue)
 
 
-def third_words(write: Callable[..., Tensor], count: int) -> Counter[int]:
-    """How often each word is the third of a story, over so many seeds."""
+@torch.inference_mode()
+def where_they_differ(
+    large: Callable[[Tensor], Tensor],
+    small: Callable[[Tensor], Tensor],
+    ids: Int[Tensor, "batch time"],
+    sure: float = 0.6,
+) -> Int[Tensor, "1 place"]:
+    """The beginning of one of these texts after which the two models agree least, by min(p, q) summed.
+
+    Left out are places where the large model gives more than `sure` to one word, so that there is something to draw.
+    """
+    p, q = (model(ids).softmax(dim=-1) for model in (large, small))
+    agreed = torch.minimum(p, q).sum(dim=-1) + (p.max(dim=-1).values > sure).float()
+    row, place = divmod(int(agreed.argmin()), ids.shape[1])
+    return ids[row : row + 1, : place + 1]
+
+
+def second_words(write: Callable[..., Tensor], text: Int[Tensor, "1 time"], count: int) -> Counter[int]:
+    """How often each word is the second after the text, over so many seeds."""
     counts: Counter[int] = Counter()
     for seed in range(count):
-        options: dict[str, Any] = {"max_new_tokens": 3, "generator": torch.Generator().manual_seed(seed)}
-        counts[int(write(torch.tensor([[BOS]]), **options)[0, -1])] += 1
+        options: dict[str, Any] = {"max_new_tokens": 2, "generator": torch.Generator().manual_seed(seed)}
+        counts[int(write(text, **options)[0, -1])] += 1
     return counts
 
 

@@ -27,8 +27,9 @@ from tfbook.lessons.inference.guessing_ahead import (
     race as race,
     rule_counts as rule_counts,
     same_source as same_source,
+    second_words as second_words,
     speculation_rows as speculation_rows,
-    third_words as third_words,
+    where_they_differ as where_they_differ,
 )
 from tfbook.lessons.inference.judging import judging_table as judging_table, predicted_speeds as predicted_speeds
 from tfbook.lessons.inference.law import (
