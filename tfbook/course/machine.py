@@ -42,6 +42,7 @@ PACKAGES = {  # the name for pip: the name for Python
     "scikit-learn": "sklearn",
     "sacrebleu": "sacrebleu",
     "mistune": "mistune",
+    "latex2mathml": "latex2mathml",
     "tokenizers": "tokenizers",
     "regex": "regex",
     "huggingface_hub": "huggingface_hub",

@@ -36,7 +36,7 @@ CLAIMS = Claims(
             "Stored result, gpt_pretraining.growth, largest of three runs",
         ),
         5: Bound(
-            "Without one head of block 2, the right name has at most a share of 0.3 among all names",
+            "In three stored runs, without one head of block 2, the right name's share of all names is at most 0.3",
             "<=",
             0.3,
             "Stored result, gpt_pretraining.notes, largest of three runs",

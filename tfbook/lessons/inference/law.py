@@ -64,7 +64,7 @@ def far_steps(rows: Sequence[Mapping[str, Any]]) -> list[FarStep]:
 
 
 def seconds_per_layer(step: FarStep) -> float:
-    """What is left of a step without the time of its bytes, for each layer."""
+    """The rest of a step without the time of its bytes, for each layer."""
     return (step.took - H100.seconds(step.work)) / step.shape.layers
 
 

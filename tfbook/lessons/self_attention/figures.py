@@ -256,7 +256,7 @@ def _draw_shape(axes: Axes, x: float, y: float, shape: int, parts: Sequence[floa
 
 
 def draw_moves(scenes: Scenes, before: Tensor, after: Tensor, title: str) -> Figure:
-    """What the first scene's tokens would be painted before and after something was added to them, in the hue plane.
+    """The colors of the first scene's tokens before and after something was added to them, in the hue plane.
 
     Both are (scene, token, rgb). Since paint is linear, the arrow is what was fetched, painted.
     """

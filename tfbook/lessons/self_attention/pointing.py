@@ -72,7 +72,7 @@ def look(reader: Reader) -> dict[str, float]:
 def pointing(
     rates: Sequence[float] = (0.001, 0.003), seeds: Sequence[int] = range(100, 112), steps: int = 500
 ) -> list[dict[str, Any]]:
-    """What `look` finds in many readers of two layers. The seeds were fixed before any of their runs was seen."""
+    """The findings of `look` in many readers of two layers. The seeds were fixed before any of their runs was seen."""
     rows = []
     for rate in rates:
         for seed in seeds:

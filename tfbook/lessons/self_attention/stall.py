@@ -25,7 +25,7 @@ ROOT = math.sqrt(WIDTH)
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What a run changes: factors on the start and on the learning rate of some weights, or the division by √d."""
+    """The changes of a run: factors on the start and on the learning rate of some weights, or the division by √d."""
 
     divided: bool = False
     kinds: float = 1.0  # on the start of the kinds' vectors

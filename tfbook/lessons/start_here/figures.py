@@ -219,7 +219,7 @@ def draw_scores(on_test: Mapping[str, float], in_game: Mapping[str, float], your
 
 @torch.no_grad()
 def draw_flow(network: Any, letters: str, likeliest: int = 4) -> Schematic:
-    """What a network makes of `letters`: their vectors, the hidden units after relu, and the likeliest next letters."""
+    """A network on its way from `letters`: their vectors, the hidden units after relu, the likeliest next letters."""
     vectors = network.embed(torch.tensor([[ALPHABET.index(letter) for letter in letters]]))
     hidden = torch.relu(network.hidden(vectors.flatten(1)))
     p, places = network.out(hidden).softmax(dim=-1)[0].topk(likeliest)

@@ -39,7 +39,7 @@ def growth(board: Mapping[str, tuple[float, float, str]]) -> DataFrame:
 
 
 def _shortened(said: str, *, longest: int = 45) -> str:
-    """What was said, cut after a word, or a dash where it was nothing."""
+    """A translation cut after a word, or a dash where there is none."""
     return textwrap.shorten(said, longest, placeholder=" …") or "–"
 
 

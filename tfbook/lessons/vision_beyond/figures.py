@@ -145,7 +145,7 @@ def draw_reach_curves(
         axes.set(ylim=(15, 106), yticks=(33, 67, 100), xticks=at)
     for axes in panels.flat[len(values) :]:
         axes.axis("off")
-    figure.supxlabel("places between the ring and the object in its row, plus one", fontsize=10.5)
+    figure.supxlabel("distance from the ring to the object in its row (places)", fontsize=10.5)
     figure.supylabel("right answers (%)", fontsize=10.5)
     figure.suptitle("No model answers farther than it reaches", fontsize=12, fontweight="bold")
     return figure
