@@ -25,12 +25,12 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def handler() -> Iterator[Any]:
-    """The handler from before the test, which is there again after it."""
-    before = signal.getsignal(signal.SIGINT)
-    yield before
+    """Python's handler, which is there again after the test; a process started in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.default_int_handler
     found = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, before)
-    assert found is before
+    assert found is signal.default_int_handler
 
 
 def press() -> None:
