@@ -77,11 +77,24 @@ def drawn(split: str, number: int) -> tuple[list[SceneObject], int, str]:
 def asked(split: str, numbers: Sequence[int]) -> LabeledImages:
     """Images with the answers as labels, centered around 0; each follows from its split and number alone."""
     objects, labels, grounds = (list(part) for part in zip(*(drawn(split, each) for each in numbers), strict=True))
+    return LabeledImages(centered(objects, grounds, numbers, SIDE), torch.tensor(labels))
+
+
+def centered(
+    objects: Sequence[Sequence[SceneObject]],
+    grounds: Sequence[str],
+    numbers: Sequence[int],
+    side: int,
+    *,
+    shadow: float = 0.35,
+) -> Float[Tensor, "batch 3 row column"]:
+    """Images of scenes, centered around 0; drawn in pieces."""
     images = []
     for start in range(0, len(numbers), CHUNK):
         some = slice(start, start + CHUNK)
-        images += [scene.image for scene in drawn_scenes(objects[some], grounds[some], list(numbers[some]), SIDE)]
-    return LabeledImages(4 * (torch.stack(images) - 0.5), torch.tensor(labels))
+        scenes = drawn_scenes(objects[some], grounds[some], list(numbers[some]), side, shadow=shadow)
+        images += [scene.image for scene in scenes]
+    return 4 * (torch.stack(images) - 0.5)
 
 
 def distances(split: str, numbers: Sequence[int]) -> Float[Tensor, " batch"]:

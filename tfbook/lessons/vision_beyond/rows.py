@@ -21,15 +21,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import runtime, training
 from tfbook.attention.efficient import Axial, Neighborhood, Windowed
 from tfbook.attention.implementations import softmax
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
-from tfbook.data.images import ImageBatches, LabeledImages
+from tfbook.data.images import LabeledImages
 from tfbook.data.scenes import COLORS, GROUNDS, KINDS, SceneObject
-from tfbook.data.scenes.corpus import CHUNK, drawn_scenes
-from tfbook.lessons.vision_beyond.contest import loss, recipe, right, rounded, with_deep_head
+from tfbook.lessons.vision_beyond.contest import centered, right, rounded, trained_with, with_deep_head
 from tfbook.models.attentive_cnn import AttentiveCnn
 from tfbook.models.blocks import MakePart, alternate, on_paper
 from tfbook.models.cnn import Cnn
@@ -44,7 +42,7 @@ SIX, EIGHT = 6, 8  # places along a side of the image, pixels along a side of a 
 THREE = 3  # places along a side of a window, objects to choose from
 PALETTE = tuple(color for color in COLORS if color != "white")  # the labels
 LEARN, ASK = 8000, 1000  # images to train on; images of "valid" and of "test"
-PASSES, BATCH = 400, 64  # training steps, images of each
+PASSES = 400  # training steps
 LOW, HIGH = 0.003, 0.01  # learning rates
 GUESS = 1 / THREE
 BETTER = 0.4  # models above it on "valid" get more seeds
@@ -84,13 +82,10 @@ def row_scenes(split: str, count: int) -> tuple[Row, ...]:
 
 def row_images(split: str, count: int) -> LabeledImages:
     """Images of `row_scenes`, centered around 0, with the answers as labels."""
-    rows, images = row_scenes(split, count), []
-    for start in range(0, count, CHUNK):
-        some, numbers = rows[start : start + CHUNK], list(range(start, min(start + CHUNK, count)))
-        objects, grounds = [row.objects for row in some], [row.ground for row in some]
-        scenes = drawn_scenes(objects, grounds, numbers, SIX * EIGHT, shadow=0)
-        images += [scene.image for scene in scenes]
-    return LabeledImages(4 * (torch.stack(images) - 0.5), torch.tensor([row.answer for row in rows]))
+    rows = row_scenes(split, count)
+    objects, grounds = [row.objects for row in rows], [row.ground for row in rows]
+    images = centered(objects, grounds, range(count), SIX * EIGHT, shadow=0)
+    return LabeledImages(images, torch.tensor([row.answer for row in rows]))
 
 
 def moved(images: Float[Tensor, "batch 3 row column"], pixels: int) -> Float[Tensor, "batch 3 row column"]:
@@ -195,16 +190,6 @@ def of_this_size(name: str, form: VitConfig = FORM) -> nn.Module:
 # ---- training and judging ----------------------------------------------------------------------------------------
 
 
-def learn(
-    make: Callable[[], nn.Module], part: LabeledImages, *, lr: float, seed: int, steps: int = PASSES
-) -> nn.Module:
-    """A model trained on `part`; weights, batches and their order follow from `seed`."""
-    runtime.seed(seed)
-    model = make().to(runtime.device())
-    training.fit(model, loss, ImageBatches(part, size=BATCH, seed=seed), recipe(steps, lr))
-    return model.eval()
-
-
 def by_away(answers: Float[Tensor, " batch"], split: str = "test") -> dict[str, float]:
     """Accuracy at each distance between the ring and the object in its row."""
     away = torch.tensor([row.away for row in row_scenes(split, len(answers))])
@@ -236,7 +221,7 @@ def one_run(
 ) -> dict[str, Any]:
     """A model trained on the first `count` images and judged."""
     part = row_images_once("train", LEARN)[slice(count)]
-    model = learn(partial(of_this_size, name, replace(FORM, norm=norm)), part, lr=lr, seed=seed, steps=steps)
+    model = trained_with(partial(of_this_size, name, replace(FORM, norm=norm)), part, lr=lr, seed=seed, steps=steps)
     return {"model": name, "lr": lr, "seed": seed, "images": count, "steps": steps} | scored(model)
 
 
@@ -295,9 +280,9 @@ def handed_over(seeds: Sequence[int] = (1, 2)) -> list[dict[str, Any]]:
     """Trained axial weights in a ViT, whose attention is global: as they are, and after half as many steps again."""
     part, lines = row_images_once("train", LEARN), []
     for seed in seeds:
-        model: Any = learn(partial(of_this_size, "axial"), part, lr=LOW, seed=seed)
+        model: Any = trained_with(partial(of_this_size, "axial"), part, lr=LOW, seed=seed, steps=PASSES)
         alternate(model.stack, softmax)
         lines.append({"model": "axial, then ViT", "seed": seed, "steps": 0} | scored(model))
-        model = learn(lambda model=model: model, part, lr=LOW, seed=seed, steps=PASSES // 2)  # type: ignore[misc]
+        model = trained_with(lambda model=model: model, part, lr=LOW, seed=seed, steps=PASSES // 2)  # type: ignore[misc]
         lines.append({"model": "axial, then ViT", "seed": seed, "steps": PASSES // 2} | scored(model))
     return lines
