@@ -40,18 +40,27 @@ def drawn(kind: type[LanguageModel] = Gpt, **choices: object) -> LanguageModel:
 
 
 @settings(deadline=None, max_examples=40)
-@given(config=SMALL_SIZES, batch=st.integers(1, 3), time=st.integers(1, 12), kind=st.sampled_from([LanguageModel, Gpt]))
-def test_a_frozen_model_has_the_logits_of_the_model(config: Config, batch: int, time: int, kind: type) -> None:
+@given(
+    config=SMALL_SIZES,
+    batch=st.integers(1, 3),
+    time=st.integers(1, 12),
+    kind=st.sampled_from([LanguageModel, Gpt]),
+    packed=st.booleans(),
+)
+def test_a_frozen_model_has_the_logits_of_the_model(
+    config: Config, batch: int, time: int, kind: type, packed: bool
+) -> None:
     model, ids = kind(VOCAB, config).eval(), torch.randint(VOCAB, (batch, time))
     with torch.no_grad():
-        torch.testing.assert_close(Frozen(model)(ids), model(ids), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(Frozen(model, packed=packed)(ids), model(ids), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("position", POSITIONS)
 @pytest.mark.parametrize("pieces", [(1,) * 9, (4, 1, 1, 3), (9,)], ids=str)
-def test_a_piece_at_a_time_equals_all_at_once(position: str, pieces: tuple[int, ...]) -> None:
+def test_a_piece_at_a_time_equals_all_at_once(position: str, pieces: tuple[int, ...], packed: bool) -> None:
     model, ids = drawn(position=POSITIONS[position]), torch.randint(VOCAB, (2, 9))
-    swift = Frozen(model)
+    swift = Frozen(model, packed=packed)
     cache = swift.new_cache()
     with torch.no_grad():
         said = torch.cat([swift(piece, cache=cache) for piece in ids.split(pieces, dim=1)], dim=1)

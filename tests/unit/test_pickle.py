@@ -27,7 +27,7 @@ from tfbook.attention.efficient.linear import LinearState
 from tfbook.attention.efficient.lsh import Items
 from tfbook.attention.efficient.performer import PerformerState
 from tfbook.attention.positions import Rotation, RotationAhead
-from tfbook.generation import frozen, integer_products, quantization
+from tfbook.generation import frozen, integer_products, packed_products, quantization
 from tfbook.models import (
     adapters,
     attentive_cnn,
@@ -137,6 +137,10 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     gpt.Gpt: (lambda: gpt.Gpt(9, replace(gpt.GPT2, d_model=8, heads=2, d_ff=12)), lambda m: m(IDS)),
     frozen.Frozen: (lambda: frozen.Frozen(gpt.Gpt(9, SMALL).eval()), lambda m: m(IDS)),
     frozen.Product: (lambda: frozen.Product(nn.Linear(8, 3), dtype=torch.bfloat16), lambda m: m(X)),
+    packed_products.PackedProduct: (
+        lambda: packed_products.PackedProduct(nn.Linear(8, 3).weight.detach(), None),
+        lambda m: m(X),
+    ),
     integer_products.IntegerProduct: (
         lambda: integer_products.IntegerProduct(quantization.QuantizedLinear(nn.Linear(16, 3))),
         lambda m: m(X.repeat(1, 1, 2)),
@@ -291,7 +295,8 @@ CASES = MODULES | VALUES
 def _classes(*packages: Any) -> set[type]:
     """The public classes that the modules of these packages define."""
     names = [module.name for p in packages for module in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
-    loaded = [import_module(name) for name in names] + [frozen, integer_products, batching, pairs, windows]
+    others = [frozen, integer_products, packed_products, batching, pairs, windows]
+    loaded = [import_module(name) for name in names] + others
     return {
         kind
         for module in loaded
