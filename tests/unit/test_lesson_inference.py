@@ -15,10 +15,10 @@ from tfbook.course.roofline import H100, Roofline, Work, cache_bytes, decode_wor
 from tfbook.generation import sampling
 from tfbook.generation.engine import Request, Room, continuous
 from tfbook.generation.frozen import Frozen
-from tfbook.generation.speculative import Passes, Speculation, accept, residual
+from tfbook.generation.speculative import accept, residual
 from tfbook.lessons.inference import exercises, figures, law, prices, study
 from tfbook.lessons.inference.grouping import uptrain
-from tfbook.lessons.inference.guessing_ahead import TimedSpeculation
+from tfbook.lessons.inference.guessing_ahead import Gain
 from tfbook.lessons.inference.levers import bytes_read
 from tfbook.lessons.inference.timing import Predicted
 from tfbook.models.gpt import Gpt
@@ -213,18 +213,12 @@ def test_bytes_of_the_formats(teller: Storyteller) -> None:
     layers, vocab = 4 * 12 * 192**2, len(teller.vocabulary) * 192
     rows = 4 * (576 + 192 + 768 + 192) + len(teller.vocabulary)
     other = found["float32"] - 4 * (layers + vocab)  # biases and norms
-    assert found["float16"] == found["float32"] - 2 * (layers + vocab) - 2 * (rows - len(teller.vocabulary))
+    assert found["bfloat16"] == found["float32"] - 2 * (layers + vocab) - 2 * (rows - len(teller.vocabulary))
     assert found["int8, converted first"] == layers + vocab + 4 * rows + other
     assert found["int8"] == layers + vocab + 2 * rows + other
     assert found["int4, rows"] == (layers + vocab) / 2 + 4 * rows + other
     filled = 192 * (-len(teller.vocabulary) % 16)
     assert found["int4, groups"] == (layers + vocab + filled) * (1 / 2 + 4 / 32) + other
-
-
-def test_formats_are_timed_in_turns() -> None:
-    found = study.format_seconds(study.random_model(32), 1, repeats=1)
-    assert tuple(found) == study.FORMATS
-    assert all(took > 0 for took in found.values())
 
 
 def test_a_cache_in_32_bits_gives_the_loss_of_one_pass(teller: Storyteller) -> None:
@@ -301,17 +295,41 @@ def test_acceptance_is_the_overlap_and_one_for_the_model_itself(teller: Storytel
     assert words.overlap < 0.5
 
 
-def test_parts_of_a_timed_round_are_counted(teller: Storyteller) -> None:
-    table = study.Counts(study.counted_stories(teller, 20), len(teller.vocabulary), 2)
-    large = Frozen(teller.model)
-    timed, plain = TimedSpeculation(large, table, k=2), Speculation(large, table, k=2)
-    texts = [
-        each.generate(torch.tensor([[BOS]]), max_new_tokens=12, generator=torch.Generator().manual_seed(1))
-        for each in (timed, plain)
-    ]
-    assert torch.equal(*texts)
-    assert len(timed.judging.times) == timed.passes.passes == plain.passes.passes
-    assert len(timed.drafting.times) == timed.passes.proposed
+@pytest.fixture(scope="module")
+def gains(teller: Storyteller) -> list[Gain]:
+    draft = Frozen(study.storyteller("draft").model)
+    return study.gains(Frozen(teller.model), draft, (1, 3), 1, stories=1, length=8)
+
+
+def test_guessing_is_timed_beside_plain_decoding_and_in_parts(gains: list[Gain]) -> None:
+    assert [gain.k for gain in gains] == [1, 3]
+    assert gains[0].plain == gains[1].plain
+    for gain in gains:
+        assert min(gain.guessing, gain.step, gain.judging, gain.draft) > 0
+        assert 1 <= gain.tokens <= gain.k + 1
+        assert 0 <= gain.acceptance <= 1
+    assert study.gain_table({"large": gains}, 3).loc["large", "measured"] == f"{gains[1].measured:.1f} ×"
+
+
+def test_the_gain_that_follows_from_the_parts() -> None:
+    """α = 1/2 and k = 2: 1.75 tokens per round, which takes two quarters of a step and a judging of two steps."""
+    slow = Gain(2, 0.5, 1.75, plain=3.0, guessing=2.0, step=1.0, judging=2.0, draft=0.25)
+    assert slow.predicted == pytest.approx(1.75 / 2.5)
+    assert slow.measured == 1.5
+    assert study.best_gain([slow, slow._replace(k=3, guessing=1.0), slow]).k == 3
+
+
+def test_the_rule_of_the_page_is_the_one_that_is_timed(teller: Storyteller) -> None:
+    asked: list[int] = []
+
+    def never(p: Tensor, q: Tensor, token: int, u: float) -> bool:
+        asked.append(token)
+        return False
+
+    draft = Frozen(study.storyteller("draft").model)
+    (gain,) = study.gains(Frozen(teller.model), draft, (2,), 1, rule=(never, residual), stories=1, length=6)
+    assert asked
+    assert (gain.acceptance, gain.tokens) == (0, 1)
 
 
 def test_a_race_measures_seconds_per_token(teller: Storyteller) -> None:
@@ -322,36 +340,47 @@ def test_a_race_measures_seconds_per_token(teller: Storyteller) -> None:
 
 def test_speculation_is_predicted_from_its_parts() -> None:
     large, small = (Gpt(11, MODELS[name]) for name in ("storyteller", "draft"))
-    passes = Passes(passes=2, tokens=6)
-    found = study.speculation_run(passes, 4, 0.5, large, small, SLOW)
+    gain = Gain(4, 0.9, 3.0, plain=2.0, guessing=0.5, step=1.0, judging=1.0, draft=0.1)
+    found = study.speculation_run(gain, large, small, SLOW)
     step, draft = (SLOW.seconds(decode_work(model, study.PAST)) for model in (large, small))
     assert found.work.flops == large.flops(5, past=study.PAST)
     judging = max(step, found.work.flops / SLOW.peak)
     assert found.predicted == pytest.approx(3 / (4 * draft + judging))
     assert found.measured == 2.0
+    half = study.speculation_run(gain, large, small, SLOW, 0.5)
+    assert half.work.bytes == found.work.bytes - weight_bytes(large) / 2
 
 
-TIMES = [
-    {"model": model, "tokens": tokens, "weights in": where, "seconds": seconds}
-    for where, model, tokens, seconds in (
-        ("the processor's cache", "storyteller", 1, 1.0),
-        ("the processor's cache", "storyteller", 3, 2.0),
-        ("the processor's cache", "draft", 1, 0.25),
-        ("memory", "storyteller", 1, 2.0),
-        ("memory", "storyteller", 3, 3.0),
-    )
-]
+# ---- the heavy storyteller -----------------------------------------------------------------------------------------
 
 
-def test_speeds_follow_from_the_times_of_judging() -> None:
-    """α = 1/2 and k = 2: 1.75 tokens per round, which takes 2 · 0.25 and one step, 2 of 1, or 3 of 2."""
-    rows = [{"draft": "draft model", "k": 2, "acceptance": 0.5}]
-    rows += [{"draft": "table of counts", "k": 2, "acceptance": 0.5, "draft step": 0.0}]
-    found = study.predicted_speeds(rows, TIMES)
-    assert found["draft model"][2] == pytest.approx((1.75 / 1.5, 1.75 / 2.5, 1.75 / 1.75))
-    assert found["table of counts"][2] == pytest.approx((1.75, 1.75 / 2, 1.75 / 1.5))
-    table = study.judging_table(TIMES, 0.5, k=2)
-    assert table["speed that follows"].tolist() == ["0.7 ×", "1.0 ×"]
+def test_the_heavy_storyteller_says_the_same_and_reads_more(teller: Storyteller) -> None:
+    heavy, ids = study.heavier(teller.model, 3072), study.held_out(4, teller)
+    with torch.no_grad():
+        expected = teller.model(ids)
+        torch.testing.assert_close(heavy(ids), expected, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(Frozen(heavy, packed=True)(ids), expected, atol=1e-3, rtol=1e-3)
+    assert weight_bytes(heavy) - weight_bytes(teller.model) == 4 * 4 * (2 * 192 + 1) * (3072 - 768)
+    assert all(block.feed_forward.branch.up.weight[768:].std() > 0 for block in heavy.stack.blocks)
+
+
+@pytest.mark.parametrize("name", ["int8, converted first", "int4, rows"])
+def test_few_bits_do_to_the_heavy_storyteller_what_they_do_to_the_light_one(teller: Storyteller, name: str) -> None:
+    """Zeros are codes of zero, and change no scale: the page shows the losses of the light one alone."""
+    ids = study.held_out(4, teller)
+    light, heavy = (study.in_format(model, name) for model in (teller.model, study.heavier(teller.model, 1024)))
+    assert study.loss_on(heavy, ids) == pytest.approx(study.loss_on(light, ids), abs=1e-4)
+
+
+def test_the_page_says_how_much_heavier(teller: Storyteller) -> None:
+    heavy = decode_work(study.heavier(teller.model, 24576), study.PAST)
+    assert round(heavy.bytes / decode_work(teller.model, study.PAST).bytes) == 19
+    assert heavy.bytes / 1e6 == pytest.approx(155, abs=1)
+
+
+def test_it_has_no_fewer_neurons(teller: Storyteller) -> None:
+    with pytest.raises(ValueError, match="d_ff is 700; expected at least the storyteller's 768"):
+        study.heavier(teller.model, 700)
 
 
 # ---- scoreboard and figures ----------------------------------------------------------------------------------------
@@ -403,8 +432,6 @@ def test_the_other_figures_are_drawn() -> None:
     assert lines[-1].get_ydata().tolist() == [2.0, 3.0]
     figures.draw_round()
     assert len(figures.draw_rule("abcd", P.tolist(), Q.tolist()).axes[0].containers) == 3
-    speeds = [{"k": k, "measured": 1.4} for k in (1, 2)]
-    predicted = {1: (2.0, 1.2, 1.6), 2: (2.5, 1.3, 1.7)}
-    names = ("draft model", "table of counts")
-    figure = figures.draw_speeds(dict.fromkeys(names, speeds), dict.fromkeys(names, predicted))
-    assert [line.get_ydata()[0] for line in figure.axes[0].get_lines()[:2]] == [2.0, 1.4]
+    gain = Gain(2, 0.5, 1.75, plain=3.0, guessing=2.0, step=1.0, judging=2.0, draft=0.25)
+    lines = figures.draw_speeds({"light": [gain], "heavy": [gain]}).axes[0].get_lines()
+    assert [line.get_ydata()[0] for line in lines[:2]] == pytest.approx([0.7, 1.5])

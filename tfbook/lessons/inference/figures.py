@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tfbook.lessons.inference.guessing_ahead import Acceptance
+    from tfbook.lessons.inference.guessing_ahead import Acceptance, Gain
     from tfbook.lessons.inference.law import Step
     from tfbook.lessons.inference.timing import Predicted
 
@@ -41,12 +41,13 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "after training further, it is better, and near the storyteller's loss."
     ),
     "speeds": (
-        "Two panels, speed against the number of proposals. A dotted prediction is far above both measured curves. "
-        "A gray band of two other predictions is above that of the draft model."
+        "Speed against the number of proposals. The heavy storyteller's curve rises far above one, beside its "
+        "dotted prediction; the storyteller's stays near one."
     ),
 }
 TITLES = {
     "law": "Small models wait for calls, large ones for their bytes",
+    "speeds": "Guessing ahead pays where reading the weights takes the time",
     "prefill": "By the roofline, arithmetic limits prefill, and memory limits decode",
 }
 CAPTIONS = {
@@ -323,23 +324,19 @@ def draw_acceptances(found: Sequence[Acceptance]) -> Figure:
     return figure
 
 
-def draw_speeds(
-    rows: Mapping[str, Sequence[Mapping[str, Any]]], predicted: Mapping[str, Mapping[int, tuple[float, float, float]]]
-) -> Figure:
-    """Speed beside plain decoding against k, for each draft: as measured, and three predictions."""
+def draw_speeds(models: Mapping[str, Sequence[Gain]]) -> Figure:
+    """Speed beside plain decoding against k, for each model: as measured, and as it follows from the parts' times."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(rows), figsize=(10, 3.8), sharey=True)
-    for axes, (name, found) in zip(panels, rows.items(), strict=True):
-        color, ks = DRAFTS[name].color, [row["k"] for row in found]
-        simple, near, far = zip(*(predicted[name][k] for k in ks), strict=True)
-        axes.plot(ks, simple, ":", color=SOFT, marker="none", label="if judging cost one step")
-        axes.fill_between(ks, near, far, color=SOFT, alpha=0.2, linewidth=0, label="weights in cache … in memory")
-        measured = [row["measured"] for row in found]
-        axes.plot(ks, measured, color=color, marker=DRAFTS[name].marker, label="measured")
-        axes.axhline(1, color=EDGE, linewidth=1)
-        axes.set(title=name, xlabel="k, tokens that are proposed")
-        axes.set_xticks(ks)
-    panels[0].set(ylabel="speed (plain decoding = 1)", ylim=(0, None))
-    panels[0].legend(frameon=False, fontsize=9.5, loc="lower right")
+    figure, axes = plt.subplots(figsize=(7.4, 4.0))
+    for (name, found), method in zip(models.items(), (Method(COLORS[0], "s"), Method(COLORS[1], "D")), strict=True):
+        ks = [gain.k for gain in found]
+        axes.plot(ks, [gain.predicted for gain in found], ":", color=method.color, marker="none")
+        measured = [gain.measured for gain in found]
+        axes.plot(ks, measured, color=method.color, marker=method.marker, label=name)
+    axes.axhline(1, color=SOFT, linestyle="--", linewidth=1.3)
+    axes.set(xlabel="k, tokens that are proposed", ylabel="speed (plain decoding = 1)", ylim=(0, None))
+    axes.set_xticks(ks)
+    axes.set_title(TITLES["speeds"])
+    label_ends(axes)
     return figure

@@ -18,6 +18,7 @@ from tfbook.course.roofline import cache_bytes
 from tfbook.data.stories import StoryBatches, story_ids, told
 from tfbook.lessons.inference import exercises
 from tfbook.models.gpt import Gpt
+from tfbook.models.language_model import LanguageModel
 from tfbook.pretrain.storyteller import BATCH, STEPS, Storyteller, judge, load_storyteller, story_loss
 
 GROUPS = (6, 3, 2, 1)  # of keys and values, for six heads of queries
@@ -33,7 +34,7 @@ def held_out(count: int, teller: Storyteller, *, first: int = 0) -> Int64[Tensor
 
 
 @torch.no_grad()
-def loss_on(model: Gpt, ids: Int64[Tensor, "story time"]) -> float:
+def loss_on(model: LanguageModel, ids: Int64[Tensor, "story time"]) -> float:
     """Nats per token."""
     return float(story_loss(model, ids).mean)
 

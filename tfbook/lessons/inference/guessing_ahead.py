@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
@@ -13,19 +13,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tfbook.course.cost import busy_clock, in_turns
-from tfbook.course.experiments import experiment
 from tfbook.data.stories import told
 from tfbook.generation import sampling
-from tfbook.generation.frozen import Frozen
 from tfbook.generation.speculative import (
     Accept,
     Draft,
     Residual,
     Speculation,
+    accept,
+    expected_speedup,
     overlap,
+    residual,
 )
+from tfbook.lessons.inference.timing import reading, seconds
 from tfbook.models.language_model import LanguageModel
-from tfbook.pretrain.storyteller import Storyteller, load_storyteller
+from tfbook.pretrain.storyteller import Storyteller
 from tfbook.text.vocabulary import BOS, EOS
 
 TEMPERATURE = 0.7
@@ -161,61 +163,85 @@ def same_source(one: Counter[int], other: Counter[int], least: int = 10) -> floa
 # ---- where the time goes -------------------------------------------------------------------------------------------
 
 
-class TimedReader:
-    """A draft or a large model that notes how long each reading takes."""
+class Gain(NamedTuple):
+    """Guessing k tokens: what became of them, seconds per token without and with it, and those of its parts.
 
-    def __init__(self) -> None:
-        self.times: list[float] = []
-        self.reader: Any = None
-
-    def read(self, text: Int[Tensor, "1 time"], last: int = 1) -> Float[Tensor, "last vocab"]:
-        """The logits of the reader."""
-        start = busy_clock()
-        logits: Tensor = self.reader.read(text, last)
-        self.times.append(busy_clock() - start)
-        return logits
-
-
-class TimedSpeculation(Speculation):
-    """Speculation that measures the draft's steps and the passes that judge."""
-
-    def __init__(self, *models: Any, **options: Any):
-        super().__init__(*models, **options)
-        self.judging, self.drafting = TimedReader(), TimedReader()
-
-    def _round(self, large: Draft, small: Draft, *rest: Any) -> list[int]:
-        self.judging.reader, self.drafting.reader = large, small
-        return super()._round(self.judging, self.drafting, *rest)
-
-
-@experiment
-def speculation(
-    ks: tuple[int, ...] = (1, 2, 3, 4, 6), rounds: int = 7, stories: int = 8, known: int = 2000, length: int = 50
-) -> list[dict[str, Any]]:
-    """A row for each draft and k: acceptance, tokens per pass, and the speed beside plain decoding, on one core.
-
-    Plain decoding and all cases take turns; a speed is the middle of the rounds' ratios, a time that of all readings.
+    `tokens` are those of a round, `step` is the large model's step, `judging` its pass over k + 1 tokens, and `draft`
+    the draft's step.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return _speculation(ks, rounds, stories, known, length)
-    finally:
-        torch.set_num_threads(threads)
+
+    k: int
+    acceptance: float
+    tokens: float
+    plain: float
+    guessing: float
+    step: float
+    judging: float
+    draft: float
+
+    @property
+    def measured(self) -> float:
+        """How many times faster than plain decoding it was."""
+        return self.plain / self.guessing
+
+    @property
+    def predicted(self) -> float:
+        """What follows from the acceptance and the times of the parts."""
+        return expected_speedup(self.acceptance, self.k, self.draft / self.step, self.judging / self.step)
 
 
-def _speculation(ks: tuple[int, ...], rounds: int, stories: int, known: int, length: int) -> list[dict[str, Any]]:
-    teller, small = load_storyteller(), load_storyteller("draft")
-    large, table = Frozen(teller.model.cpu()), Counts(counted_stories(teller, known), len(teller.vocabulary), 4)
-    drafts: dict[str, Any] = {"draft model": Frozen(small.model.cpu()), "table of counts": table}
-    cases = {(name, k): TimedSpeculation(large, draft, k=k) for name, draft in drafts.items() for k in ks}
-    runs: dict[Any, Callable[[], object]] = {
-        case: partial(tell_stories, each.generate, stories, length) for case, each in cases.items()
-    }
-    runs["plain"] = partial(tell_stories, partial(sampling.generate, large), stories, length)
-    took = in_turns(runs, rounds, clock=busy_clock)
-    step = median(took["plain"]) / (stories * length)
-    return [_row(name, k, each, took[name, k], took["plain"], step) for (name, k), each in cases.items()]
+def gains(
+    large: LanguageModel,
+    draft: LanguageModel,
+    ks: Sequence[int],
+    rounds: int,
+    *,
+    rule: tuple[Accept, Residual] = (accept, residual),
+    stories: int = 2,
+    length: int = 40,
+) -> list[Gain]:
+    """For each k: stories written with and without a draft, in turns, and the parts of a round, timed alone."""
+    ways = {k: Speculation(large, draft, k=k, accept=rule[0], residual=rule[1]) for k in ks}
+    runs: dict[Any, Callable[..., Tensor]] = {k: way.generate for k, way in ways.items()}
+    took = race({"plain": partial(sampling.generate, large), **runs}, rounds, stories=stories, length=length)
+    parts: dict[Any, Callable[[], None]] = {k: reading(large, new=k + 1) for k in (0, *ks)}
+    times = seconds(parts | {"draft": reading(draft)}, rounds, repeats=3)
+    return [
+        Gain(
+            k,
+            way.passes.acceptance,
+            way.passes.tokens_per_pass,
+            took["plain"],
+            took[k],
+            times[0],
+            times[k],
+            times["draft"],
+        )
+        for k, way in ways.items()
+    ]
+
+
+def best_gain(found: Sequence[Gain]) -> Gain:
+    """The fastest of them."""
+    return max(found, key=lambda gain: gain.measured)
+
+
+def gain_table(models: Mapping[str, Sequence[Gain]], k: int) -> Any:
+    """For each model the milliseconds of a step, of judging k + 1 tokens and of the draft's step, and the speeds."""
+    import pandas as pd
+
+    rows = {}
+    for name, found in models.items():
+        gain = next(gain for gain in found if gain.k == k)
+        rows[name] = {
+            "a step, ms": f"{1e3 * gain.step:.2f}",
+            f"judging {k + 1}, ms": f"{1e3 * gain.judging:.2f}",
+            "draft's step, ms": f"{1e3 * gain.draft:.2f}",
+            "accepted": f"{gain.acceptance:.0%}",
+            "speed that follows": f"{gain.predicted:.1f} ×",
+            "measured": f"{gain.measured:.1f} ×",
+        }
+    return pd.DataFrame(rows).T
 
 
 def tell_stories(write: Callable[..., Tensor], stories: int, length: int) -> None:
@@ -227,29 +253,9 @@ def tell_stories(write: Callable[..., Tensor], stories: int, length: int) -> Non
 
 
 def race(
-    runs: dict[str, Callable[..., Tensor]], rounds: int, *, stories: int = 4, length: int = 50
-) -> dict[str, float]:
+    runs: Mapping[Any, Callable[..., Tensor]], rounds: int, *, stories: int = 4, length: int = 50
+) -> dict[Any, float]:
     """Seconds per token of each way to write stories, in turns; the middle of the rounds."""
     told = {name: partial(tell_stories, write, stories, length) for name, write in runs.items()}
     took = in_turns(told, rounds, clock=busy_clock)
     return {name: median(times) / (stories * length) for name, times in took.items()}
-
-
-def _row(
-    name: str, k: int, each: TimedSpeculation, took: list[float], plain: list[float], step: float
-) -> dict[str, Any]:
-    return {
-        "draft": name,
-        "k": k,
-        "acceptance": each.passes.acceptance,
-        "tokens per pass": each.passes.tokens_per_pass,
-        "plain step": step,
-        "draft step": median(each.drafting.times),
-        "judging": median(each.judging.times),
-        "measured": median(other / own for own, other in zip(took, plain, strict=True)),
-    }
-
-
-def speculation_rows(rows: Sequence[dict[str, Any]], draft: str) -> list[dict[str, Any]]:
-    """The rows of one draft, by k."""
-    return sorted((row for row in rows if row["draft"] == draft), key=lambda row: row["k"])

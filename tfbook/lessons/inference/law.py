@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
+
 from tfbook.course.roofline import H100, Roofline, Work
 from tfbook.lessons.inference.prices import GPT2_SHAPE, SMALL_SHAPE, Shape
 from tfbook.models.gpt import Gpt
@@ -20,6 +22,24 @@ def random_model(d_model: int) -> Gpt:
     """Two layers with random weights, 96 d_model² bytes: how long they take doesn't depend on their values."""
     config = replace(MODELS["storyteller"], d_model=d_model, d_ff=4 * d_model, heads=4, layers=LAYERS)
     return Gpt(VOCAB, config).eval()
+
+
+@torch.no_grad()
+def heavier(model: Gpt, d_ff: int) -> Gpt:
+    """The storyteller with `d_ff` neurons in each feed-forward network: what the new ones say is multiplied by zero.
+
+    It is the same function, and reads as many bytes as any model of its size. Raises ValueError for fewer neurons than
+    the storyteller has.
+    """
+    own, config = model.state_dict(), MODELS["storyteller"]
+    if d_ff < config.d_ff:
+        raise ValueError(f"d_ff is {d_ff}; expected at least the storyteller's {config.d_ff}")
+    heavy = Gpt(model.unembed.out_features, replace(config, d_ff=d_ff)).eval()
+    for name, weight in heavy.state_dict().items():
+        if name.endswith("down.weight"):
+            weight.zero_()
+        weight[tuple(slice(size) for size in own[name].shape)] = own[name]
+    return heavy
 
 
 class Step(NamedTuple):

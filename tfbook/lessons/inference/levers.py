@@ -15,32 +15,27 @@ from torch.nn import functional as F
 from tfbook.course.roofline import H100, Roofline, Work, decode_work, weight_bytes
 from tfbook.generation.frozen import Frozen
 from tfbook.generation.quantization import quantize, quantized_cache, size_in_bytes
-from tfbook.generation.speculative import Passes
+from tfbook.lessons.inference.guessing_ahead import Gain
 from tfbook.lessons.inference.prices import CONTEXT, LLAMA_7B
-from tfbook.lessons.inference.timing import PAST, Predicted, reading, seconds
+from tfbook.lessons.inference.timing import PAST, Predicted
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import LanguageModel
 from tfbook.text.vocabulary import PAD
 
 # ---- weights and caches in fewer bits ------------------------------------------------------------------------------
 
-FORMATS = ("float32", "float16", "int8, converted first", "int8", "int4, rows", "int4, groups")
+FORMATS = ("float32", "bfloat16", "int8, converted first", "int8", "int4, rows", "int4, groups")
 
 
 def in_format(model: Gpt, name: str) -> Frozen:
     """The model with its matrices in one of `FORMATS`: with a scale for each row, or for each 32 numbers of it.
 
-    "int8" and "int4, groups" are converted inside of the product, the other integers before it.
+    "int8" and "int4, groups" are converted inside of the product, the other integers before it. bfloat16 is packed.
     """
-    if name in ("float32", "float16"):
-        return Frozen(model, getattr(torch, name))
+    if name in ("float32", "bfloat16"):
+        return Frozen(model, getattr(torch, name), packed=name == "bfloat16")
     few = quantize(model, int(name[3]), 32 if "groups" in name else None)
     return Frozen(few, torch.bfloat16 if name in ("int8", "int4, groups") else torch.float32)
-
-
-def format_seconds(model: Gpt, rounds: int, repeats: int = 2) -> dict[str, float]:
-    """Seconds of a step in each of `FORMATS`."""
-    return seconds({name: reading(in_format(model, name)) for name in FORMATS}, rounds, repeats)
 
 
 def bytes_read(frozen: Frozen) -> int:
@@ -153,9 +148,17 @@ def format_runs(
     return {name: Predicted(name, each, 1, 1 / machine.seconds(each), 1 / took[name]) for name, each in works.items()}
 
 
-def speculation_run(passes: Passes, k: int, took: float, model: Gpt, draft: Gpt, machine: Roofline) -> Predicted:
-    """Speculation with a draft model: k steps of the draft and a pass over k + 1 tokens, for the tokens of a round."""
-    step, tokens = decode_work(model, PAST), passes.tokens_per_pass
-    judging = Work(model.flops(k + 1, past=PAST), step.bytes)
-    least = k * machine.seconds(decode_work(draft, PAST)) + machine.seconds(judging)
-    return Predicted("speculation", judging, tokens, tokens / least, 1 / took)
+def lighter_work(model: Gpt, batch: int, share: float) -> Work:
+    """A step of so many texts, `PAST` positions on, where weights have `share` of the bytes of float32."""
+    work = decode_work(model, PAST, batch=batch)
+    return Work(work.flops, work.bytes - (1 - share) * weight_bytes(model))
+
+
+def speculation_run(gain: Gain, model: Gpt, draft: Gpt, machine: Roofline, share: float = 1.0) -> Predicted:
+    """Speculation with a draft model: k steps of the draft and a pass over k + 1 tokens, for the tokens of a round.
+
+    The large model's weights have `share` of the bytes that they have in float32.
+    """
+    judging = Work(model.flops(gain.k + 1, past=PAST), lighter_work(model, 1, share).bytes)
+    least = gain.k * machine.seconds(decode_work(draft, PAST)) + machine.seconds(judging)
+    return Predicted("speculation", judging, gain.tokens, gain.tokens / least, 1 / gain.guessing)

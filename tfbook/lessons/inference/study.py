@@ -7,6 +7,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from tfbook.generation.speculative import accept as accept, residual as residual
+from tfbook.lessons.inference import exercises
 from tfbook.lessons.inference.answers import answer as answer
 from tfbook.lessons.inference.claims import CLAIMS as CLAIMS
 from tfbook.lessons.inference.grouping import (
@@ -22,19 +23,21 @@ from tfbook.lessons.inference.guessing_ahead import (
     TEMPERATURE,
     Counts as Counts,
     acceptances as acceptances,
+    best_gain as best_gain,
     chi_square as chi_square,
     counted_stories as counted_stories,
+    gain_table as gain_table,
+    gains as gains,
     race as race,
     rule_counts as rule_counts,
     same_source as same_source,
     second_words as second_words,
-    speculation_rows as speculation_rows,
     where_they_differ as where_they_differ,
 )
-from tfbook.lessons.inference.judging import judging_table as judging_table, predicted_speeds as predicted_speeds
 from tfbook.lessons.inference.law import (
     h100_factor as h100_factor,
     h100_table as h100_table,
+    heavier as heavier,
     law_steps as law_steps,
     random_model as random_model,
 )
@@ -45,9 +48,9 @@ from tfbook.lessons.inference.levers import (
     far_away as far_away,
     far_table as far_table,
     format_runs as format_runs,
-    format_seconds as format_seconds,
     format_table as format_table,
     in_format as in_format,
+    lighter_work as lighter_work,
     speculation_run as speculation_run,
 )
 from tfbook.lessons.inference.prices import (
@@ -80,6 +83,9 @@ def storyteller(name: str = "storyteller") -> Storyteller:
     """The model that ships with tfbook, on the CPU: the lesson asks what one core does."""
     teller = load_storyteller(name)
     return Storyteller(teller.model.cpu(), teller.vocabulary)
+
+
+best_k = exercises.best_k.reference
 
 
 @torch.inference_mode()
