@@ -18,6 +18,7 @@ def script(monkeypatch: pytest.MonkeyPatch, float32: None) -> dict[str, Any]:
     inside = names["main"].__globals__
     probe = inside["probe_machine"]
     monkeypatch.setitem(inside, "NEW", 4)
+    monkeypatch.setitem(inside, "NEURONS", 800)
     monkeypatch.setitem(inside, "SHAPES", {"2 × 32": names["shape"](2, 32, 2)})
     monkeypatch.setitem(inside, "LIMITS", {"all 256": [4] * 3, "32 to 256": [1, 2, 4]})
     monkeypatch.setitem(inside, "probe_machine", lambda: probe(seconds=0.01, megabytes=1))
@@ -43,8 +44,10 @@ def test_together_each_schedule_has_a_row_for_each_load(script: dict[str, Any]) 
 
 def test_speculation_is_measured_with_both_drafts(script: dict[str, Any]) -> None:
     rows = script["speculative_rows"](1, stories=1, known=20)
-    assert [row["by"] for row in rows] == ["draft model", "lookup", "plain", "the draft alone"]
-    assert all(0 < row["acceptance"] <= 1 and 1 <= row["per pass"] <= 5 for row in rows[:2])
+    assert [row["by"] for row in rows] == ["draft model", "lookup", "plain"] * 2
+    guessed = [row for row in rows if row["by"] != "plain"]
+    assert all(0 < row["acceptance"] <= 1 and 1 <= row["per pass"] <= 5 for row in guessed)
+    assert [row["bar"] for row in rows] == ["", "", "", 1.3, 1.3, ""]
 
 
 def test_a_lookup_counts_what_followed(script: dict[str, Any]) -> None:
@@ -68,13 +71,15 @@ def test_bars_that_are_missed_are_named(script: dict[str, Any]) -> None:
         {"size": "s", "by": "one after another", "ratio": 2.9, "bar": 3.0},
         {"by": "static", "ratio": 1.2, "bar": ""},
     ]
-    speculative = [{"by": name, "ratio": each, "bar": 1.3} for name, each in (("draft model", 1.1), ("lookup", 1.4))]
+    speculative = [
+        {"size": "s", "by": name, "ratio": each, "bar": 1.3} for name, each in (("draft model", 1.1), ("lookup", 1.4))
+    ]
     assert script["missed"](alone, together, speculative) == [
         "s, transformers: float32 is 1.9, below 2.0",
         "s, transformers: best is 1.5, below 2.0",
         "s, one after another: ratio is 2.9, below 3.0",
     ]
-    assert script["missed"]([], [], speculative[:1]) == ["storyteller, draft model: ratio is 1.1, below 1.3"]
+    assert script["missed"]([], [], speculative[:1]) == ["s, draft model: ratio is 1.1, below 1.3"]
 
 
 def test_the_command_ends_with_its_tables(
