@@ -59,7 +59,7 @@ class PackedProduct(nn.Module):
 
     def forward(self, x: Float[Tensor, "batch time d_in"]) -> Float[Tensor, "batch time d_out"]:
         """The product, in x's dtype."""
-        buffers = self._buffers
+        buffers: dict[str, Any] = self._buffers
         weight, bias = buffers["weight"], buffers["bias"]
         rows = x.to(weight.dtype)
         if x.shape[0] * x.shape[1] < self.fewest:
