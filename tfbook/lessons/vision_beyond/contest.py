@@ -146,7 +146,7 @@ MIXERS: dict[str, tuple[MakeMixer, ...]] = {  # block by block, repeated as need
     "global attention": (partial(GridAttention, D, EIGHT),),
     "MLP-Mixer": (partial(TokenMlp, D, HEADS, time=EIGHT**2, d_tokens=64),),
     "convolution": (convolving,),
-    "one attention": (convolving, convolving, partial(GridAttention, D, EIGHT), convolving),
+    "hybrid": (convolving, convolving, partial(GridAttention, D, EIGHT), convolving),
 }
 WIDER = {"convolution, 5 × 5": (partial(convolving, 5),)}  # the control of reach
 NAMES = (*MIXERS, "ConvMixer")
