@@ -93,7 +93,7 @@ def places(layout: Layout) -> Int64[Tensor, "2 batch row"]:
 
 @cache
 def sprites() -> tuple[Float[Tensor, "kind color 3 p p"], Float[Tensor, "kind color 3 p p"]]:
-    """Each kind in each color, white last, alone on its place: what it adds, and how much of what is behind it stays."""
+    """Each kind in each color, white last, on its place: what it adds, and how much of what is behind it stays."""
     colors = (*PALETTE, "white")
     middle = (EIGHT // 2 + 0.5) / EIGHT
     objects = [SceneObject(kind, color, middle, middle, 0.95 / EIGHT) for kind in KINDS for color in colors]
@@ -110,7 +110,7 @@ def sprites() -> tuple[Float[Tensor, "kind color 3 p p"], Float[Tensor, "kind co
 @cache
 def pictures(split: str, count: int, rule: str = "row") -> Pictures:
     """The first pictures of a split with the answers under a rule; the images of both rules are the same."""
-    layout, dice = layouts(split, count)
+    layout = layouts(split, count)[0]
     row, (white, colored) = partners(layout, rule), places(layout)
     here = torch.arange(EIGHT**2).repeat(count, 1)
     labels = torch.full_like(here, BLANK).scatter(1, white, layout.colors.gather(1, row))
