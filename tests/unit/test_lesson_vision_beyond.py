@@ -343,7 +343,7 @@ def test_examples_go_together() -> None:
     torch.testing.assert_close(some.images[1], scenes[1].image)
     assert torch.equal(some.objects[0].labels, scenes[4].kinds)
     assert " ".join(finding.SCENES.vocabulary.decode(some.ids[1, 1:])) == " ".join(scenes[1].captions[0].words)
-    batches = finding.Batches(examples, seed=1)
+    batches = contest.Batches(examples, size=32, seed=1)
     assert torch.equal(batches(0).images, batches(0).images)
     assert len(batches(0)) == 6
 
@@ -425,7 +425,9 @@ def test_every_picture_says_what_it_shows() -> None:
         figures.draw_painted({"windows": painted, "shifted windows": painted}),
         figures.draw_reach({name: study.reaches(name, (2, 3)) for name in study.CONNECTS}, study.CONNECTS, (2, 3)),
         figures.draw_shift(numbers, 4, 2, study.allowed_in_windows(numbers, (4, 4), (2, 2))[-1]),
-        figures.draw_contest({"row": {"bag": [40.0, 41.0]}, "twin": {"bag": [20.0]}}, {"any": 20.0}),
+        figures.draw_contest(
+            {"row": {"bag": [40.0], "windows": [50.0]}, "twin": {"bag": [2.0], "windows": [3.0]}}, {"any": 20.0}
+        ),
         figures.draw_reach_curves({"bag": {1: [80.0], 2: [90.0]}}, {"bag": {1: 100.0, 2: 100.0}}),
         figures.draw_cost({"inside places": {224: 8.0, 448: 32.0}, "global attention": {224: 1.0, 448: 16.0}}),
         figures.draw_matching(SCENE.image, boxes, ["fish", "house"], cost, [(0, 1), (2, 0)], torch.rand(3)),

@@ -20,7 +20,6 @@ from tfbook import runtime, training
 from tfbook.attention.windows import allowed_in_windows, into_windows, out_of_windows, window_numbers
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
-from tfbook.data.images import ImageBatches
 from tfbook.lessons.vision_beyond.pictures import (
     BLANK,
     EIGHT,
@@ -36,6 +35,7 @@ from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
 from tfbook.models.patch_mixers import DepthwiseConvolution, TokenMlp
 from tfbook.models.swin import relative_places
 from tfbook.models.vit import patchify
+from tfbook.text.batching import LengthGroupedSampler
 
 WINDOW, SHIFT = 4, 2  # places along a side of a window
 D, HEADS, D_FF, BLOCKS = 32, 4, 64, 4  # of the model with global attention
@@ -183,6 +183,17 @@ def recipe(steps: int, lr: float, *, weight_decay: float = 0.05) -> training.Rec
     )
 
 
+class Batches:
+    """`batches(step)` is that training step's batch: each example once per epoch, in an order drawn from the seed."""
+
+    def __init__(self, part: Any, *, size: int, seed: int):
+        self.part = part
+        self.rows = LengthGroupedSampler(torch.ones(len(part), dtype=torch.int64), size=size, seed=seed)
+
+    def __call__(self, step: int) -> Any:
+        return self.part[self.rows(step)]
+
+
 def loss(model: nn.Module, part: Pictures) -> Float[Tensor, ""]:
     """Mean cross-entropy of the colors of white objects, in nats."""
     return F.cross_entropy(model(part.images).flatten(0, 1), part.labels.flatten(), ignore_index=BLANK)
@@ -192,7 +203,7 @@ def trained(make: Callable[[], nn.Module], part: Pictures, *, lr: float, seed: i
     """A model trained on `part`; weights, batches and their order follow from `seed`."""
     runtime.seed(seed)
     model = make().to(runtime.device())
-    training.fit(model, loss, ImageBatches(part, size=BATCH, seed=seed), recipe(steps, lr))
+    training.fit(model, loss, Batches(part, size=BATCH, seed=seed), recipe(steps, lr))
     return model.eval()
 
 

@@ -43,8 +43,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "follows its line: all right up to 4, a guess from 5 on. With filters of 5 × 5 it is right at all distances."
     ),
     "contest": (
-        "Two panels with dots for eight models. By row, shifted windows, global attention, MLP-Mixer and the hybrid are "
-        "at 100 percent. By twin, only global attention and the hybrid are; all others stay below one half."
+        "Two panels with dots for eight models. By row, shifted windows, global attention, MLP-Mixer and the hybrid "
+        "are at 100 percent. By twin, only global attention and the hybrid are; all others stay below one half."
     ),
 }
 
@@ -136,7 +136,7 @@ def draw_contest(values: Mapping[str, Mapping[str, Sequence[float]]], baselines:
             axes.text(level + 1, -0.78, name, fontsize=8.5, color=SOFT, va="center")
         axes.set_yticks(range(len(models)), list(models))
         axes.set_ylim(len(models) - 0.5, -1.2)
-        for tick, name in zip(axes.get_yticklabels(), models, strict=True):
+        for tick, name in zip(axes.get_yticklabels(), models, strict=False):
             tick.set_color(METHODS[name].color)
         axes.set(xlabel="right answers (%)", xlim=(10, 103), xticks=(20, 40, 60, 80, 100))
         axes.set_title(f"by {rule}", fontsize=10.5, loc="center", fontweight="normal")
