@@ -20,7 +20,8 @@ Up to 4, one place for each block, and all of it; from 5 on it guesses, in each 
 to each side, 8 in four blocks, and there they are right at all distances. So it *was* the reach.
 
 The gray lines are arithmetic: right where the partner is heard, one in five where it isn't. Windows and convolution
-follow their lines down to the guess. What four blocks allow, these models learn, by this rule.
+follow their lines down to the guess. What four blocks allow, these models learn by this rule, with one exception: with
+one of three seeds, the Mixer got stuck below the most frequent color.
 """,
         "contest": """
 Global attention does, and so does the hybrid, with one block of it instead of four. All others stay below one half, although most of

@@ -235,18 +235,25 @@ def percent(right: Bool[Tensor, "batch place"], where: Bool[Tensor, "batch place
     return round(100 * float(right[where].float().mean()), 2)
 
 
-def scored(model: nn.Module, part: Pictures) -> dict[str, Any]:
-    """Right answers in percent: all, by window, by distance, to the jigsaw, and to images shifted by some pixels."""
-    white, right = part.labels != BLANK, said(model, part.images) == part.labels
-    same, far, mixed = in_one_window(part), distances(part), jigsaw(part)
-    offset = {pixels: said(model, moved(part, pixels).images) == part.labels for pixels in range(PIXELS // 2 + 1)}
+def marks(model: nn.Module, part: Pictures) -> dict[str, float]:
+    """Right answers in percent: all, those with the partner in one window and across a border, and to the jigsaw."""
+    white, same, mixed = part.labels != BLANK, in_one_window(part), jigsaw(part)
+    right = said(model, part.images) == part.labels
     return {
         "test": percent(right, white),
         "same window": percent(right, white & same),
         "across": percent(right, white & ~same),
-        "by_distance": {str(n): percent(right, white & (far == n)) for n in range(1, EIGHT)},
         "jigsaw": percent(said(model, mixed.images) == mixed.labels, mixed.labels != BLANK),
-        "moved": {str(pixels): percent(answers, white) for pixels, answers in offset.items()},
+    }
+
+
+def scored(model: nn.Module, part: Pictures) -> dict[str, Any]:
+    """The marks, and right answers by distance, and to images moved by some pixels."""
+    white, far = part.labels != BLANK, distances(part)
+    offset = {pixels: said(model, moved(part, pixels).images) == part.labels for pixels in range(PIXELS // 2 + 1)}
+    return marks(model, part) | {
+        "by_distance": {str(n): percent(offset[0], white & (far == n)) for n in range(1, EIGHT)},
+        "moved": {str(pixels): percent(right, white) for pixels, right in offset.items()},
     }
 
 

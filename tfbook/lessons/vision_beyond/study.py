@@ -223,6 +223,6 @@ def painted(model: nn.Module, part: Pictures) -> Painted:
 
 def marks(model: nn.Module, part: Pictures) -> dict[str, float]:
     """Right answers in percent: all, partners in one window and across a border of windows, and the jigsaw."""
-    scores = contest.scored(model, part)
+    scores = contest.marks(model, part)
     named = {"all": "test", "in one window": "same window", "across a border": "across", "jigsaw": "jigsaw"}
     return {name: round(scores[key], 1) for name, key in named.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -75,13 +75,15 @@ def costs(names: Sequence[str] = contest.NAMES) -> DataFrame:
 
 def scoreboard(runs: DataFrame) -> DataFrame:
     """Costs, and percent right: means over the seeds at each model's best rate, and trivial baselines at the end."""
-    best, columns = best_runs(runs), {}
+    import pandas as pd
+
+    best, columns = best_runs(runs), dict[str, Any]()
     for rule in RULES:
         means = best[best["rule"] == rule].groupby("model")[["test", "across", "jigsaw"]].mean()
         columns |= {rule: means["test"], f"{rule}, across": means["across"], f"{rule}, jigsaw": means["jigsaw"]}
     off = best[best["rule"] == "row"].groupby("model")["moved"]
     columns["row, 1 pixel off"] = off.agg(lambda some: sum(run["1"] for run in some) / len(some))
-    board = costs().join(columns).round(1).astype(object)
+    board = costs().join(pd.DataFrame(columns)).round(1).astype(object)
     most = frequent(contest.pictures("test", contest.ASK))
     board.loc["most frequent color", ["row", "twin"]] = most
     board.loc["any color", ["row", "twin"]] = GUESS
