@@ -25,7 +25,8 @@ one of three seeds, the Mixer got stuck below the most frequent color.
 """,
         "contest": """
 Global attention does, and so does the hybrid, with one block of it instead of four. All others stay below one half, although most of
-them hear from everywhere. Plain windows again do best where the twin is in the same window.
+them hear from everywhere. Plain windows again guess across their borders. And reach is not what is
+missing: filters of 5 × 5, which hear from everywhere, guess.
 
 A filter or a Mixer can carry "here is a red fish" to every place, but it would have to carry this for eight kinds at
 once, from any place to any other, and then sort out at the white fish which of the eight is meant. Attention does it

@@ -43,7 +43,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "follows its line: all right up to 4, a guess from 5 on. With filters of 5 × 5 it is right at all distances."
     ),
     "contest": (
-        "Two panels with dots for eight models. By row, shifted windows, global attention and the hybrid are at 100 "
+        "Two panels with dots for nine models. By row, shifted windows, global attention and the hybrid are at 100 "
         "percent, the Mixer with two of three seeds. By twin, only global attention and the hybrid get there."
     ),
 }

@@ -27,7 +27,7 @@ def contest_runs() -> DataFrame:
     """The stored runs of the contest under both rules."""
     import pandas as pd
 
-    return pd.concat([stored(f"vision_beyond.{name}").frame for name in ("by_row", "by_twin")])
+    return pd.concat([stored(f"vision_beyond.{name}").frame for name in ("by_row", "by_twin", "wider_filters")])
 
 
 def best_runs(runs: DataFrame) -> DataFrame:
@@ -60,7 +60,7 @@ def frequent(part: Pictures) -> float:
     return round(100 * float(counts.sum(dim=1).amax(dim=-1).float().mean()) / EIGHT, 1)
 
 
-def costs(names: Sequence[str] = contest.NAMES) -> DataFrame:
+def costs(names: Sequence[str] = (*contest.NAMES, *contest.WIDER)) -> DataFrame:
     """Parameters, and operations for one picture, of each model of the contest."""
     import pandas as pd
 
