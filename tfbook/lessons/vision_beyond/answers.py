@@ -24,8 +24,8 @@ follow their lines down to the guess. What four blocks allow, these models learn
 one of three seeds, the Mixer got stuck below the most frequent color.
 """,
         "contest": """
-Global attention does, and so does the hybrid, with one block of it instead of four. All others stay below one half, although most of
-them hear from everywhere. Plain windows again guess across their borders. And reach is not what is
+Global attention does, and so does the hybrid, with one block of it instead of four. All others stay below one half,
+although most of them hear from everywhere. Plain windows again guess across their borders. And reach is not what is
 missing: filters of 5 × 5, which hear from everywhere, guess.
 
 A filter or a Mixer can carry "here is a red fish" to every place, but it would have to carry this for eight kinds at

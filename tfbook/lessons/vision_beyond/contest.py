@@ -297,9 +297,3 @@ def by_twin() -> list[dict[str, Any]]:
 def wider_filters() -> list[dict[str, Any]]:
     """Filters of 5 × 5 places under both rules: reach without attention."""
     return [row for rule in ("row", "twin") for row in runs_of(WIDER, rule, over=LEARNED)]
-
-
-@experiment
-def patience() -> list[dict[str, Any]]:
-    """Four times as many steps under the rule "twin" for shifted windows."""
-    return [one_run("shifted windows", "twin", lr=RATES[0], seed=1, steps=4 * STEPS)]
