@@ -1,6 +1,5 @@
-"""Lesson 14's study: what it asks, rivals of one size, the page's pieces against the package's, and scores."""
+"""Lesson 14's study: pictures and rules, rivals of one size, the page's pieces against the package's, and scores."""
 
-import math
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -14,82 +13,241 @@ from torch import nn
 from tfbook.attention.efficient import Windowed
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import stored
-from tfbook.data.images import LabeledImages
-from tfbook.data.scenes import KINDS, SceneObject, compose
-from tfbook.data.scenes.corpus import drawn_scenes
-from tfbook.lessons.vision_beyond import contest, exercises as ex, figures, finding, rows, study
+from tfbook.data.scenes import COLORS, KINDS, SceneObject, compose
+from tfbook.data.scenes.drawing import draw
+from tfbook.lessons.vision_beyond import contest, exercises as ex, figures, finding, pictures as book, study
 from tfbook.models.detr import Detections
-from tfbook.models.patch_mixers import TokenMlp
-from tfbook.models.vit import Vit, patchify
+from tfbook.models.vit import patchify
 from tfbook.training.set_prediction import Objects, centers
 
-# ---- the question ------------------------------------------------------------------------------------------------
+WHITE = len(book.PALETTE)
+
+# ---- the coloring book -------------------------------------------------------------------------------------------
 
 
-def test_half_of_the_scenes_have_two_objects_of_one_color() -> None:
-    """Kinds differ, objects stand apart, and the answer is true."""
-    scenes = [contest.drawn("train", number) for number in range(400)]
-    for objects, same, _ in scenes:
-        one, other = objects
-        assert one.kind != other.kind
-        assert same == (one.color == other.color)
-        assert max(abs(one.x - other.x), abs(one.y - other.y)) >= 0.3
-    assert 160 < sum(same for _, same, _ in scenes) < 240
+def test_each_row_has_a_white_and_a_colored_object_and_each_kind_is_there_twice() -> None:
+    layout, _ = book.layouts("train", 200)
+    assert (layout.columns[..., 0] != layout.columns[..., 1]).all()
+    for part in (0, 1):
+        assert (layout.kinds[..., part].sort(dim=1).values == torch.arange(8)).all()
+    counts = torch.bincount(layout.colors.flatten(), minlength=5)
+    assert counts.min() > 250  # of 1,600, in five colors
+    assert torch.equal(book.layouts("train", 200)[0].colors, layout.colors)
+    assert not torch.equal(book.layouts("test", 200)[0].colors, layout.colors)
 
 
-def test_an_image_follows_from_its_split_and_number_alone() -> None:
-    some, alone = contest.asked("test", range(5)), contest.asked("test", [3])
-    torch.testing.assert_close(some.images[3:4], alone.images)
-    assert some.labels[3] == alone.labels[0]
-    assert not torch.equal(contest.asked("valid", [3]).images, alone.images)
-    assert some.images.shape == (5, 3, 32, 32)
-    assert float(some.images.abs().max()) <= 2
+@pytest.mark.parametrize("rule", book.RULES)
+def test_answers_are_the_colors_of_the_partners(rule: str) -> None:
+    """Row by row, with loops."""
+    layout, part = book.layouts("test", 20)[0], book.pictures("test", 20, rule)
+    assert (part.labels != book.BLANK).sum(dim=1).tolist() == [8] * 20
+    for number in range(20):
+        for row in range(8):
+            place, kind = 8 * row + int(layout.columns[number, row, 0]), int(layout.kinds[number, row, 0])
+            colored = layout.kinds[number, :, 1].tolist()
+            partner = row if rule == "row" else colored.index(kind)
+            assert part.labels[number, place] == layout.colors[number, partner]
+            assert part.sources[number, place] == 8 * partner + layout.columns[number, partner, 1]
+            assert part.kinds[number, place] == kind
 
 
-def test_distances_are_those_of_the_objects() -> None:
-    one, other = contest.drawn("test", 4)[0]
-    expected = max(abs(one.x - other.x), abs(one.y - other.y))
-    assert float(contest.distances("test", range(5))[4]) == pytest.approx(expected)
+def test_an_unknown_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="rule is 'shape'; expected one of row, twin"):
+        book.partners(book.layouts("test", 2)[0], "shape")
+
+
+def test_sprites_are_what_the_scenes_draw() -> None:
+    """An object alone on its place, over any ground."""
+    one = SceneObject("fish", "green", 4.5 / 8, 4.5 / 8, 0.95 / 8)
+    far = replace(one, x=0.0625, y=0.0625)
+    full, bare = (draw([each], ["sand"], [3], 64, shadow=0).images for each in ([one, far], [far]))
+    added, kept = (part[KINDS.index("fish"), book.PALETTE.index("green")] for part in book.sprites())
+    middle = (slice(None), slice(32, 40), slice(32, 40))
+    torch.testing.assert_close(bare[0][middle] * kept + added, full[0][middle], atol=1e-5, rtol=0)
+    assert ((full - bare).abs().amax(dim=(0, 1)) > 1e-6).nonzero().min() >= 32  # it shows on no other place
+    assert ((full - bare).abs().amax(dim=(0, 1)) > 1e-6).nonzero().max() < 40
+
+
+def test_both_rules_have_the_same_pictures_and_other_answers() -> None:
+    row, twin = (book.pictures("valid", 30, rule) for rule in book.RULES)
+    assert torch.equal(row.images, twin.images)
+    white = row.labels != book.BLANK
+    assert torch.equal(white, twin.labels != book.BLANK)
+    assert 0.1 < float((row.labels == twin.labels)[white].float().mean()) < 0.5
+    assert float(row.images.abs().max()) <= 2
+
+
+def test_painting_changes_the_white_objects_alone() -> None:
+    part = book.pictures("test", 6)
+    painted = book.colored_in(part, part.labels)
+    changed = (patchify(painted - part.images, 8).abs() > 1e-6).any(dim=-1)
+    assert torch.equal(changed, part.labels != book.BLANK)
+    white = torch.full_like(part.labels, WHITE)
+    torch.testing.assert_close(book.colored_in(part, white), part.images)
+    red = book.colored_in(part, torch.full_like(part.labels, book.PALETTE.index("red")))
+    added = patchify(red - part.images, 8).unflatten(-1, (3, 64))[changed].mean(dim=(0, 2))
+    assert added[0] > added[1]
+    assert COLORS["red"][0] > COLORS["red"][1]
+
+
+def test_a_jigsaw_keeps_all_places_and_what_is_known_of_them() -> None:
+    part = book.pictures("test", 5, "twin")
+    mixed = book.jigsaw(part)
+    tiles, others = patchify(part.images, 8), patchify(mixed.images, 8)
+    assert not torch.equal(part.labels, mixed.labels)
+    for number in range(5):
+        for place in (mixed.labels[number] != book.BLANK).nonzero().flatten().tolist():
+            before = (tiles[number] == others[number, place]).all(dim=-1).nonzero().item()
+            assert mixed.labels[number, place] == part.labels[number, before]
+            assert mixed.kinds[number, place] == part.kinds[number, before]
+            source = mixed.sources[number, place]
+            assert torch.equal(others[number, source], tiles[number, part.sources[number, before]])
+
+
+def test_images_move_down_and_to_the_right() -> None:
+    part = book.pictures("test", 2)
+    moved = book.moved(part, 3)
+    torch.testing.assert_close(moved.images[..., 3:, 3:], part.images[..., :-3, :-3])
+    torch.testing.assert_close(moved.images[..., 0, 3:], part.images[..., 0, :-3])
+    assert torch.equal(moved.labels, part.labels)
+    assert book.moved(part, 0) is part
+
+
+def test_pictures_are_sliced_and_go_together() -> None:
+    part = book.pictures("test", 6)
+    some = part[torch.tensor([4, 1])].to(torch.device("cpu"))
+    assert len(some) == 2
+    assert torch.equal(some.images[0], part.images[4])
+    assert torch.equal(some.sources[1], part.sources[1])
 
 
 # ---- models ------------------------------------------------------------------------------------------------------
 
 
-def test_rivals_have_as_many_parameters_as_the_vit_or_a_little_fewer() -> None:
-    count = parameters(contest.build("ViT"))
-    for name in contest.MODELS:
-        assert 0.95 * count < parameters(contest.build(name)) <= count, name
-
-
-def test_every_model_answers_and_all_its_weights_learn() -> None:
-    part = contest.asked("train", range(4))
-    for name in (*contest.MODELS, contest.LINEAR):
+def test_rivals_have_as_many_parameters_or_a_little_fewer_and_learn() -> None:
+    most, part = parameters(contest.build("global attention")), book.pictures("train", 3)
+    for name in (*contest.NAMES, *contest.WIDER):
         torch.manual_seed(0)
         model = contest.build(name)
+        assert 0.98 * most < parameters(model) <= most, name
         contest.loss(model, part).backward()
         assert all(weight.grad is not None for weight in model.parameters()), name
 
 
+def test_attention_on_the_grid_is_swin_s() -> None:
+    """Without its bias: the package's windowed attention; with it, each score grows by the table's entry."""
+    torch.manual_seed(0)
+    layer, x = contest.GridAttention(8, 4, 2, heads=2), torch.randn(3, 64, 8)
+    q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in layer.qkv(x).chunk(3, dim=-1))
+    expected = layer.out(Windowed(8, 4, 2)(q, k, v).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(layer(x), expected)
+    whole = contest.GridAttention(8, 8, heads=2)
+    nn.init.normal_(whole.table)
+    q, k, v = (part.unflatten(-1, (2, 4)).transpose(1, 2) for part in whole.qkv(x).chunk(3, dim=-1))
+    at = torch.arange(64)
+    rows, columns = (line[:, None] - line + 7 for line in (at // 8, at % 8))
+    bias = whole.table.view(15, 15, 2)[rows, columns].permute(2, 0, 1)
+    weights = (q @ k.mT / 2 + bias).softmax(dim=-1)
+    torch.testing.assert_close(whole(x), whole.out((weights @ v).transpose(1, 2).flatten(2)))
+
+
+def test_a_bag_tells_all_places_the_same_in_any_order_of_what_they_add() -> None:
+    torch.manual_seed(0)
+    bag, x = contest.Bag(6), torch.randn(2, 64, 6)
+    out = bag(x)
+    torch.testing.assert_close(out, out[:, :1].expand_as(out))
+    order = torch.randperm(64)
+    bag.position.data.zero_()
+    torch.testing.assert_close(bag(x)[:, 0], bag(x[:, order])[:, 0])
+
+
 def test_a_run_follows_from_its_seed() -> None:
-    part, make = contest.asked("train", range(8)), partial(contest.build, contest.LINEAR)
-    runs = [contest.trained_with(make, part, lr=0.01, seed=seed, steps=3) for seed in (1, 1, 2)]
+    part, make = book.pictures("train", 40), partial(contest.build, "bag")
+    runs = [contest.trained(make, part, lr=0.01, seed=seed, steps=3) for seed in (1, 1, 2)]
     first, again, other = (model.cpu()(part.images) for model in runs)
     torch.testing.assert_close(first, again)
     assert not torch.allclose(first, other)
 
 
-def test_the_learners_take_their_best_rates() -> None:
-    """As stored; every other model is further from the best than these."""
-    best = stored("vision_beyond.rates").frame.pivot(index="model", columns="lr", values="accuracy")
-    assert {name: best.loc[name].idxmax() for name in contest.BEST} == contest.BEST
-    others = best.drop(index=list(contest.BEST)).max(axis=1)
-    assert others.max() < best.loc[list(contest.BEST)].max(axis=1).min()
-    assert set(best.index) == {*contest.MODELS, contest.LINEAR}
-    assert set(stored("vision_beyond.learners").frame["model"]) == set(contest.BEST)
-    bags = stored("vision_beyond.bag_rates").frame
-    assert set(bags["model"]) == set(contest.BAGS)
-    best = bags.loc[bags["accuracy"].idxmax()]
-    assert {best["model"]: best["lr"]} == contest.BEST_BAG
+def test_places_that_are_blank_count_in_no_loss() -> None:
+    part = book.pictures("train", 4)
+    model = contest.build("bag")
+    logits = model(part.images)
+    white = part.labels != book.BLANK
+    expected = -logits.log_softmax(dim=-1)[white].gather(1, part.labels[white][:, None]).mean()
+    torch.testing.assert_close(contest.loss(model, part), expected)
+
+
+def test_stored_runs_follow_the_plan() -> None:
+    """Two rates for all, and two more seeds at the rate that "valid" chooses; under "twin", of those that learned."""
+    runs = study.contest_runs()
+    assert set(runs["model"]) == {*contest.NAMES, *contest.WIDER}
+    for (name, rule), some in runs.groupby(["model", "rule"]):
+        tried, again = some[some["seed"] == 1], some[some["seed"] != 1]
+        assert sorted(tried["lr"]) == list(contest.RATES), (name, rule)
+        best = tried["valid"].max()
+        more = best > contest.LEARNED or (rule == "row" and name in contest.NAMES)
+        assert sorted(again["seed"]) == (list(contest.SEEDS[1:]) if more else []), (name, rule)
+        assert set(again["lr"]) <= {tried.loc[tried["valid"] == best, "lr"].min()}
+        assert set(some["steps"]) == {contest.STEPS}
+
+
+# ---- judging -----------------------------------------------------------------------------------------------------
+
+
+class Knows(nn.Module):
+    """Says the true colors of pictures that it has seen, where partners are at most `reach` places away."""
+
+    def __init__(self, part: book.Pictures, reach: int):
+        super().__init__()
+        known = torch.where(contest.distances(part) <= reach, part.labels.clamp(min=0), 0)
+        self.answers = nn.Parameter(torch.eye(5)[known])
+        self.images = part.images
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        at = [(self.images == image).flatten(1).all(dim=1).nonzero()[:1].sum() for image in images]
+        return self.answers[torch.stack(at)]
+
+
+def test_scores_are_by_window_and_by_distance() -> None:
+    part = book.pictures("test", 60)
+    scores = contest.scored(Knows(part, 2), part)
+    assert scores["by_distance"]["1"] == scores["by_distance"]["2"] == 100
+    assert scores["by_distance"]["3"] < 50
+    assert scores["same window"] > scores["across"]
+    assert scores["moved"]["0"] == scores["test"]
+    assert scores["jigsaw"] < 60
+    marks = study.marks(Knows(part, 7), part)
+    assert marks["all"] == marks["in one window"] == marks["across a border"] == 100
+
+
+def test_windows_and_distances_are_those_of_the_sources() -> None:
+    part = book.pictures("test", 30, "twin")
+    same, far = contest.in_one_window(part), contest.distances(part)
+    for number in range(30):
+        for place in (part.labels[number] != book.BLANK).nonzero().flatten().tolist():
+            source = int(part.sources[number, place])
+            (row, column), (other, at) = divmod(place, 8), divmod(source, 8)
+            assert far[number, place] == max(abs(row - other), abs(column - at))
+            assert bool(same[number, place]) == ((row // 4, column // 4) == (other // 4, at // 4))
+
+
+def test_painted_pictures_have_their_wrong_answers_marked() -> None:
+    part = book.pictures("test", 8)
+    images, wrong = study.painted(Knows(part, 7), part)
+    assert not wrong.any()
+    torch.testing.assert_close(images, book.colored_in(part, part.labels))
+    _, wrong = study.painted(Knows(part, 1), part)
+    assert set(contest.distances(part)[wrong].tolist()) <= {2, 3, 4, 5, 6, 7}
+    assert wrong.any()
+
+
+def test_the_most_frequent_color_is_counted() -> None:
+    labels = torch.full((2, 64), book.BLANK)
+    labels[:, ::8] = torch.tensor([[0, 0, 0, 1, 1, 2, 3, 4], [1, 1, 1, 1, 1, 1, 1, 1]])
+    empty = torch.zeros_like(labels)
+    part = book.Pictures(torch.zeros(2, 3, 64, 64), labels, empty, empty)
+    assert study.frequent(part) == round(100 * (3 + 8) / 16, 1)
 
 
 # ---- the page's pieces -------------------------------------------------------------------------------------------
@@ -100,179 +258,41 @@ def test_the_page_goes_on_with_what_the_exercises_ask_for() -> None:
         assert getattr(ex, name).judge(getattr(study, name)).status == "correct", name
 
 
-def test_a_function_of_grids_attends_as_the_package_does() -> None:
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        seen = study.shift_mask(6, 6, 3, 1)
-        q, k, v = (study.partition(x, 3, 1) for x in (q, k, v))
-        weights = (q @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~seen, -torch.inf).softmax(dim=-1)
-        return study.join(weights @ v, 3, 1)
-
-    q, k, v = torch.randn(3, 2, 3, 36, 5)
-    torch.testing.assert_close(study.OnGrid(attend)(q, k, v), Windowed(6, 3, 1)(q, k, v))
-    torch.testing.assert_close(study.join(study.partition(q[:, 0].view(2, 6, 6, 5), 3, 2), 3, 2).flatten(1, 2), q[:, 0])
-
-
-def test_mixing_with_the_page_s_formula_is_the_package_s_mixer() -> None:
-    mine, package = study.Mixing(6, 2, mix=study.mix_places, hidden=5), TokenMlp(6, 2, time=36, d_tokens=5)
-    package.load_state_dict({f"mlp.{name}": weight for name, weight in mine.state_dict().items()})
-    x = torch.randn(2, 36, 6)
-    torch.testing.assert_close(mine(x), package(x))
-    assert mine.parameter_count() == package.parameter_count() == parameters(mine)
-    assert mine.flops(36) == package.flops(36)
+def test_joining_is_the_inverse_of_cutting() -> None:
+    x = torch.randn(2, 8, 8, 3)
+    torch.testing.assert_close(study.join(study.partition(x, 4, 2), 4, 2), x)
 
 
 def test_what_arrives_is_what_the_layers_pass_on() -> None:
-    """By hand on a grid of 6 × 6: windows never grow, shifted ones meet neighbors, neighborhoods grow by one."""
-    counts = {name: [int(grid.sum()) for grid in study.reaches(name, (2, 3))] for name in study.CONNECTS}
-    assert counts["windows"] == [9, 9]
-    assert counts["neighborhood"] == counts["convolution"] == [9, 25]
-    assert counts["ViT"] == counts["MLP-Mixer"] == [36, 36]
-    assert counts["shifted windows"] == [9, 36]
-    assert [int(grid.sum()) for grid in study.reaches("axial", (2, 3))] == [11, 36]
-    assert [int(grid.sum()) for grid in study.reaches("bag", (2, 3))] == [1, 1]
+    """By hand on a grid of 8 × 8: windows never grow, shifted ones meet all, filters grow by one place a block."""
+    counts = {name: [int(grid.sum()) for grid in study.reaches(name, (3, 5))] for name in study.CONNECTS}
+    assert counts["windows"] == [16, 16]
+    assert counts["shifted windows"] == [16, 64]
+    assert counts["convolution"] == [9, 25]
+    assert counts["global attention"] == counts["MLP-Mixer"] == [64, 64]
 
 
-def test_ceilings_say_where_both_places_are_heard() -> None:
-    assert list(study.ceilings("ConvMixer", 300).values()) == pytest.approx([100, 100, 100, 100, 100 / 3])
-    assert list(study.ceilings("bag + positions", 300).values()) == pytest.approx([100 / 3] * 5)
-    assert list(study.ceilings("axial", 300).values()) == [100] * 5
-    windows = study.ceilings("windows", 300)
-    assert 80 < windows[1] < 95
-    assert windows[3] == pytest.approx(100 / 3)
+def test_ceilings_say_where_the_partner_is_heard() -> None:
+    part = book.pictures("test", 300)
+    assert list(study.ceilings("convolution", part).values()) == [100] * 4 + [20] * 3
+    for name in ("shifted windows", "global attention", "MLP-Mixer", "convolution, 5 × 5", "hybrid"):
+        assert list(study.ceilings(name, part).values()) == [100] * 7, name
+    windows = study.ceilings("windows", part)
+    assert windows[1] == pytest.approx(20 + 80 * 6 / 7, abs=4)
+    assert windows[4] == 20
 
 
-@pytest.mark.parametrize("name", ["convolution", "ConvMixer", "neighborhood", "windows", "shifted windows", "axial"])
+@pytest.mark.parametrize("name", ["convolution", "ConvMixer", "windows", "shifted windows", "hybrid"])
 def test_a_model_hears_no_farther_than_the_ceilings_say(name: str) -> None:
-    """Gradients of each place's vector with respect to the others' patches; norms in eval mode connect nothing."""
+    """Gradients of each place's answer with respect to the others' patches; norms in eval mode connect nothing."""
     torch.manual_seed(0)
-    model = rows.of_this_size(name).eval()
-    image = torch.randn(1, 3, 48, 48, requires_grad=True)
-    if name == "ConvMixer":
-        vectors = model.blocks(model.patches(image))[0].flatten(1).T
-    else:
-        vectors = model.representations(image)[0]
-    for place in (0, 15, 33):
-        (slope,) = torch.autograd.grad(vectors[place].square().sum(), image, retain_graph=True)
+    model = contest.build(name).double().eval()
+    image = torch.randn(1, 3, 64, 64, dtype=torch.float64, requires_grad=True)
+    logits = model(image)[0]
+    for place in (0, 27, 60):
+        (slope,) = torch.autograd.grad(logits[place].square().sum(), image, retain_graph=True)
         touched = patchify(slope, 8)[0].abs().sum(dim=1) > 0
-        assert torch.equal(touched, study.heard(name, 2)[place])
-
-
-# ---- the question about rows -------------------------------------------------------------------------------------
-
-
-def test_a_ring_stands_in_the_row_of_the_answer() -> None:
-    for scene in rows.row_scenes("train", 300):
-        *objects, ring = scene.objects
-        level = [one for one in objects if one.y == ring.y]
-        assert [rows.PALETTE.index(one.color) for one in level] == [scene.answer]
-        assert len({one.color for one in objects}) == len({one.y for one in objects}) == 3
-        assert {one.x for one in objects} == {level[0].x}
-        assert round(6 * abs(ring.x - level[0].x)) == scene.away
-        assert scene.places == tuple(int(6 * at) for at in (ring.y, ring.x, level[0].x))
-    counts = Counter(scene.away for scene in rows.row_scenes("train", 300))
-    assert min(counts[away] for away in range(1, 6)) > 35
-
-
-def test_no_object_shows_outside_its_place() -> None:
-    """Otherwise a neighbor could tell of it, and reach would be farther than the ceilings say."""
-    scene = rows.row_scene("test", 0)
-    kinds = [replace(one, kind=kind) for one, kind in zip(scene.objects[:3] * 3, KINDS, strict=False)]
-    for one in (*kinds, scene.objects[-1]):
-        far = replace(one, x=1.5 - one.x if one.x > 0.5 else 0.5 + one.x)
-        both, alone = (drawn_scenes([each], ["grass"], [7], 48, shadow=0)[0].image for each in ([one, far], [far]))
-        changed = patchify((both - alone)[None], 8)[0].abs().sum(dim=1) > 0
-        assert int(changed.sum()) == 1
-
-
-def test_a_bag_cannot_tell_one_order_of_patches_from_another() -> None:
-    torch.manual_seed(0)
-    images = torch.randn(3, 3, 48, 48)
-    jigsaw = contest.shuffled(images, 8)
-    alone, placed = (rows.of_this_size(name).eval() for name in ("bag", "bag + positions"))
-    torch.testing.assert_close(alone(images), alone(jigsaw))
-    assert not torch.allclose(placed(images), placed(jigsaw))
-
-
-def test_a_bag_with_positions_and_a_linear_head_is_a_sum_over_places() -> None:
-    """Changing two places changes it by the sum of what each changes alone: no answer can depend on both."""
-    torch.manual_seed(0)
-    model = Vit(5, rows.bag_with_positions(rows.FORM)).double().eval()
-    neither, one, other = (torch.randn(1, 3, 48, 48, dtype=torch.float64) for _ in range(3))
-    first, second = neither.clone(), neither.clone()
-    first[..., :8, :8], second[..., 40:, 40:] = one[..., :8, :8], other[..., 40:, 40:]
-    both = first.clone()
-    both[..., 40:, 40:] = other[..., 40:, 40:]
-    torch.testing.assert_close(model(both) - model(first), model(second) - model(neither))
-
-
-def test_images_move_down_and_to_the_right() -> None:
-    images = torch.rand(2, 3, 48, 48)
-    moved = rows.moved(images, 3)
-    torch.testing.assert_close(moved[..., 3:, 3:], images[..., :-3, :-3])
-    torch.testing.assert_close(moved[..., 0, 3:], images[..., 0, :-3])
-    assert torch.equal(rows.moved(images, 0), images)
-
-
-def test_models_of_the_rows_have_about_as_many_parameters_and_learn() -> None:
-    part = rows.row_images("train", 4)
-    most = parameters(rows.of_this_size("ViT"))
-    for name in rows.WORDS:
-        model = rows.of_this_size(name)
-        assert 0.75 * most < parameters(model) <= most, name
-        contest.loss(model, part).backward()
-        idle = [key for key, weight in model.named_parameters() if weight.grad is None]
-        assert all(name.startswith("bag") and "mixer.norm" in key for key in idle), (name, idle)
-
-
-def test_stored_runs_follow_the_plan() -> None:
-    """Two rates for all, one more seed at the best rate for those that beat guessing."""
-    runs = study.row_runs()
-    assert set(runs["model"]) == set(rows.WORDS)
-    for name, some in runs.groupby("model"):
-        tried = some[some["seed"] == 1]
-        assert sorted(tried["lr"]) == [rows.LOW, rows.HIGH]
-        again = some[some["seed"] == 2]
-        assert len(again) == (tried["valid"].max() > rows.BETTER and name not in rows.CNNS)
-        assert set(again["lr"]) <= {tried.loc[tried["valid"].idxmax(), "lr"]}
-
-
-# ---- judging -----------------------------------------------------------------------------------------------------
-
-
-def test_a_jigsaw_keeps_all_patches() -> None:
-    images = torch.rand(3, 3, 32, 32)
-    before, after = (patchify(x, 4).sum(dim=2) for x in (images, contest.shuffled(images)))
-    torch.testing.assert_close(before.sort(dim=1).values, after.sort(dim=1).values)
-    assert not torch.allclose(before, after)
-
-
-def test_answers_are_counted_by_distance() -> None:
-    answers, far = torch.tensor([1.0, 0.0, 1.0, 1.0]), torch.tensor([0.31, 0.35, 0.45, 0.69])
-    found = contest.by_distance(answers, far)
-    assert {bound: share for bound, share in found.items() if not math.isnan(share)} == {
-        "0.3": 0.5,
-        "0.4": 1.0,
-        "0.6": 1.0,
-    }
-
-
-def test_accuracies_are_those_of_images_and_jigsaw() -> None:
-    class Reads(nn.Module):
-        """Says 1 when the first pixel is bright."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(()))
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            bright = (images[:, 0, 0, 0] > 0.5).long()
-            return self.weight * torch.eye(2)[bright]
-
-    images = torch.zeros(40, 3, 48, 48)
-    images[:, :, :8, :8] = 1
-    found = study.accuracies(Reads(), LabeledImages(images, torch.ones(40, dtype=torch.int64)))
-    assert found["in order"] == 100
-    assert found["jigsaw"] < 30
+        assert torch.equal(touched, study.heard(name)[place])
 
 
 # ---- captions and objects ----------------------------------------------------------------------------------------
@@ -321,7 +341,7 @@ def test_examples_go_together() -> None:
     torch.testing.assert_close(some.images[1], scenes[1].image)
     assert torch.equal(some.objects[0].labels, scenes[4].kinds)
     assert " ".join(finding.SCENES.vocabulary.decode(some.ids[1, 1:])) == " ".join(scenes[1].captions[0].words)
-    batches = finding.Batches(examples, seed=1)
+    batches = contest.Batches(examples, size=32, seed=1)
     assert torch.equal(batches(0).images, batches(0).images)
     assert len(batches(0)) == 6
 
@@ -346,11 +366,12 @@ def test_a_run_is_scored(make: str) -> None:
 # ---- tables and pictures -----------------------------------------------------------------------------------------
 
 
-def test_the_scoreboard_has_a_row_for_each_model() -> None:
-    board = study.scoreboard(study.row_runs(), study.colors())
-    assert list(board.index) == list(rows.WORDS)
-    assert board.loc["bag + positions", "same color"] == ""
-    assert float(board.loc["ViT", "MFLOPs"]) > float(board.loc["windows", "MFLOPs"])
+def test_the_scoreboard_has_a_row_for_each_model_and_the_baselines() -> None:
+    board = study.scoreboard(study.contest_runs())
+    assert list(board.index) == [*contest.NAMES, *contest.WIDER, "most frequent color", "any color"]
+    assert board.loc["any color", "row"] == 20
+    assert board.loc["any color", "MFLOPs"] == ""
+    assert float(board.loc["global attention", "MFLOPs"]) > float(board.loc["windows", "MFLOPs"])
 
 
 def test_pairs_of_a_vit_grow_with_the_fourth_power_of_the_side() -> None:
@@ -362,22 +383,27 @@ def test_pairs_of_a_vit_grow_with_the_fourth_power_of_the_side() -> None:
     assert billions.loc[224, "global attention"] == pytest.approx(4 * layers * places**2 * d / 1e9)
 
 
-def test_runs_are_read_in_percent_at_the_best_rate() -> None:
-    away = dict.fromkeys("12345", 0.25)
-    shifted = dict.fromkeys("01234", 0.5)
+def test_runs_are_read_at_the_best_rate() -> None:
+    low, high = contest.RATES
     runs = pd.DataFrame(
         [
-            {"model": "a", "lr": lr, "seed": 1, "images": 8000, "valid": valid, "test": valid} | {"by_away": away}
-            for lr, valid in ((rows.LOW, 0.5), (rows.HIGH, 0.75))
+            {
+                "model": "a",
+                "rule": rule,
+                "lr": lr,
+                "seed": seed,
+                "valid": valid,
+                "test": valid,
+                "by_distance": distances,
+            }
+            for rule in ("row", "twin")
+            for lr, seed, valid in ((low, 1, 50.0), (high, 1, 75.0), (high, 2, 70.0))
+            for distances in [dict.fromkeys("1234567", valid)]
         ]
     )
-    runs["shifted"] = [shifted, shifted | {"1": 0.25}]
-    assert study.spread(runs, "test") == {"a": [50.0, 75.0]}
-    assert list(study.best_runs(runs)["lr"]) == [rows.HIGH]
-    assert study.by_away(runs)["a"][3] == [25.0]
-    assert study.by_shift(runs, ["a"])["a"] == {0: 50.0, 1: 25.0, 2: 50.0, 3: 50.0, 4: 50.0}
-    fewer = runs[runs["lr"] == rows.LOW].assign(images=500, test=0.125)
-    assert study.by_images(runs, fewer)["a"] == {500: 12.5, 8000: 50.0}
+    assert study.spread(runs, "row") == {"a": [50.0, 75.0, 70.0]}
+    assert list(study.best_runs(runs)["lr"]) == [high] * 4
+    assert study.by_distance(runs)["a"][3] == [75.0, 70.0]
 
 
 def test_the_parts_of_detr_are_less_than_all_of_it() -> None:
@@ -388,19 +414,20 @@ def test_the_parts_of_detr_are_less_than_all_of_it() -> None:
 
 def test_every_picture_says_what_it_shows() -> None:
     told, found = study.tell(study.captioner(), SCENE), study.find(study.detr(), SCENE, study.LEAST)
-    numbers = study.window_numbers((6, 6), (3, 3), (1, 1))
-    runs, pictures = {"ViT": [80.0, 85.0], "CNN": [70.0]}, torch.rand(2, 2, 3, 32, 32)
+    numbers, part = study.window_numbers((8, 8), (4, 4), (2, 2)), book.pictures("test", 3)
+    painted = study.Painted(part.images, part.labels != book.BLANK)
     cost, boxes = torch.rand(3, 2), torch.rand(3, 4).sort(dim=1).values
     drawn = [
         figures.draw_told(SCENE.image, told.words, told.looks, found, study.naming(told.words)),
-        figures.draw_question(pictures[0], ["yes", "no"], "The same color?"),
+        figures.draw_book({"as it is": part.images[0], "painted": part.images[1]}),
+        figures.draw_painted({"windows": painted, "shifted windows": painted}),
         figures.draw_reach({name: study.reaches(name, (2, 3)) for name in study.CONNECTS}, study.CONNECTS, (2, 3)),
-        figures.draw_shift(numbers, 3, 1, study.allowed_in_windows(numbers, (3, 3), (1, 1))[-1]),
-        figures.draw_contest(runs),
-        figures.draw_reach_curves({"ViT": {1: [80.0], 2: [90.0]}}, {"ViT": {1: 100.0, 2: 100.0}}),
-        figures.draw_limits({"ViT": {500: 80.0, 8000: 90.0}}, {"ViT": {0: 80.0, 1: 30.0}}),
+        figures.draw_shift(numbers, 4, 2, study.allowed_in_windows(numbers, (4, 4), (2, 2))[-1]),
+        figures.draw_contest(
+            {"row": {"bag": [40.0], "windows": [50.0]}, "twin": {"bag": [2.0], "windows": [3.0]}}, {"any": 20.0}
+        ),
+        figures.draw_reach_curves({"bag": {1: [80.0], 2: [90.0]}}, {"bag": {1: 100.0, 2: 100.0}}),
         figures.draw_cost({"inside places": {224: 8.0, 448: 32.0}, "global attention": {224: 1.0, 448: 16.0}}),
-        figures.draw_jigsaw(runs, runs, pictures),
         figures.draw_matching(SCENE.image, boxes, ["fish", "house"], cost, [(0, 1), (2, 0)], torch.rand(3)),
     ]
     for figure in drawn:

@@ -4,27 +4,34 @@ from tfbook.course.predictions import PredictionAnswers
 
 answer = PredictionAnswers(
     {
-        "yours": """
-The Mixer and the ConvMixer; the ViT with shifted windows guesses. In the Mixer, each channel can carry "here is the
-ring" along its row at once, by fixed weights. In the ConvMixer, filters pass it on step by step.
+        "borders": """
+Plain windows get everything right that has its partner in the same window, and guess where the vertical border stands
+between the two: nothing of the partner's color ever arrives, however long we train and however many blocks we add.
+(The horizontal border does no harm: a row never crosses it.)
 
-Shifted windows reach far enough, too: after two blocks some place hears of everything. But their attention has to
-learn *whom* to look at, by rows, before any of it pays, and within these steps it doesn't. (That is our reading: other
-positions or a learned bias might help, and were not tried.)
+Yours crosses the border. A shifted window spans the middle, so its places hear from both sides, and the plain windows
+of the next block hand it on. With four blocks, everything can arrive everywhere.
 
-The jigsaw sends all three back to guessing, or below: with shuffled patches no row is left, and the question has no
-answer. A model that still did well would have cheated.
+The jigsaw brings both down to about a guess: with shuffled patches there are no rows left, and the labels of the old
+picture have nothing to do with the new one. A model that still did well would have cheated.
+""",
+        "reach": """
+Up to 4, one place for each block, and all of it; from 5 on it guesses, in each run. Filters of 5 × 5 hear two places
+to each side, 8 in four blocks, and there they are right at all distances. So it *was* the reach.
+
+The gray lines are arithmetic: right where the partner is heard, one in five where it isn't. Windows and convolution
+follow their lines down to the guess. What four blocks allow, these models learn by this rule, with one exception: with
+one of three seeds, the Mixer got stuck below the most frequent color.
 """,
         "contest": """
-It helps, all the way: 100% in every run, where the ViT with the same parameters and *more* pairs guesses. The
-question is about rows, and a head that sees nothing but its row only has to look for the ring.
+Global attention does, and so does the hybrid, with one block of it instead of four. All others stay below one half,
+although most of them hear from everywhere. Plain windows again guess across their borders. And reach is not what is
+missing: filters of 5 × 5, which hear from everywhere, guess.
 
-So "global attention can do all that the others can" is true and beside the point. ViT, windows, shifted windows and
-neighborhood guess; Swin, with layer norms, gets 20% and has not even found which colors are there, so its row says
-nothing about its windows. Among fixed
-weights, MLP-Mixer (96% to 100%), ResMLP (100% at one rate with one seed, 46% and less otherwise), ConvMixer (86%),
-the CNNs (79% to 84%) and the convolution (51% to 68%) learned it in whole or in part. The bags guess, with or without
-positions, as they must.
+A filter or a Mixer can carry "here is a red fish" to every place, but it would have to carry this for eight kinds at
+once, from any place to any other, and then sort out at the white fish which of the eight is meant. Attention does it
+in one step: the white fish's query meets the red fish's key. *Whom* to ask is what depends on the image, and that is
+what weights computed from the image are for. (This is our reading. What we measured is who learns it in 600 steps.)
 """,
         "looks": """
 Only a third, 36%. That is three times as much as attention that is equal everywhere (12%), and far from "it looks at
@@ -35,16 +42,6 @@ A part of that is the grid: with a padding of 1 and a stride of 2, three times, 
 pixels to the upper left of where we draw it. The rest, nothing forbids: what a place sees is several places wide, so
 a neighbor can know the object as well, and the decoder reads whatever place says it best. A map shows which *vectors*
 were read. Where these look is another question.
-""",
-        "jigsaw": """
-The bag does not guess: it gets 72% and 73% on test images (two seeds), though none of its places meet. It does not
-have to compare anything. "Red twice" and "red and blue" leave different means, and two layers can tell them apart.
-With layer norms it does guess (52% at most).
-
-So much of this question needs no meeting of places. Neither the bag nor the ViT notices a jigsaw: the bag's
-answers are the same by construction, and the ViT is right as often as before (75% and 93%, by seed). The
-ConvMixer loses 7 and 9 points, the CNNs 20 to 32, because their features are made of neighbors across the borders of
-patches.
 """,
     }
 )

@@ -1,186 +1,171 @@
-"""The second question of lesson 14, "the same color?", its ViT and rivals with as many parameters.
+"""The contest of lesson 14: one block, one coloring book, one recipe, and eight ways to carry things between places.
 
-Do two objects that stand apart have the same color? Yes or no, each with a chance of one half. A bag of patches can
-answer: it only has to know which colors there are. (rows.py asks what no bag can answer.)
+Shapes: batch; place (row · column of the grid); row, column; window; d, d_ff; color.
 """
 
 from __future__ import annotations
 
-import random
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
-from tfbook.attention.efficient import Axial, Neighborhood, Windowed
-from tfbook.attention.implementations import Implementation
+from tfbook.attention.windows import allowed_in_windows, into_windows, out_of_windows, window_numbers
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
-from tfbook.data.images import ImageBatches, LabeledImages
-from tfbook.data.scenes import COLORS, GROUNDS, KINDS, SceneObject
-from tfbook.data.scenes.corpus import CHUNK, drawn_scenes
-from tfbook.models.attentive_cnn import AttentiveCnn
-from tfbook.models.blocks import MakePart, alternate, on_paper
-from tfbook.models.cnn import Cnn
+from tfbook.lessons.vision_beyond.pictures import (
+    BLANK,
+    EIGHT,
+    PALETTE,
+    PIXELS,
+    Pictures,
+    jigsaw,
+    moved,
+    pictures,
+)
+from tfbook.models.blocks import on_paper
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
-from tfbook.models.norms import BatchNorm, LayerNorm
-from tfbook.models.patch_mixers import convolutional, mlp_mixer, patch_bag, res_mlp
-from tfbook.models.swin import Swin, SwinConfig
-from tfbook.models.vit import Vit, VitConfig, grid_of, patchify, unpatchify
+from tfbook.models.patch_mixers import DepthwiseConvolution, TokenMlp
+from tfbook.models.swin import relative_places
+from tfbook.models.vit import patchify
+from tfbook.text.batching import LengthGroupedSampler
 
-SIDE, PATCH, GRID = 32, 4, 8  # pixels of an image and of a patch, patches along a side
-WINDOW, SHIFT = 4, 2  # patches along a side of a window
-SHAPE = VitConfig(height=SIDE, width=SIDE, patch=PATCH, tokens=0, d_model=64, heads=4, d_ff=128, layers=4, dropout=0.0)
-LABELS = 2  # different, the same
-STEPS, COUNT, JUDGED = 500, 8000, 1000  # of training; images to train on; images of "valid" and of "test"
-RATES = (0.001, 0.003, 0.009)
-SEEDS = (1, 2)
-DISTANCES = (0.3, 0.4, 0.5, 0.6, 0.7)  # bounds of groups of two objects, as shares of the image's side
-BEST = {"ViT": 0.003, "ConvMixer": 0.009, "CNN": 0.003, "CNN + attention": 0.003}  # the best of RATES
+WINDOW, SHIFT = 4, 2  # places along a side of a window
+D, HEADS, D_FF, BLOCKS = 32, 4, 64, 4  # of the model with global attention
+LEARN, ASK = 4000, 500  # pictures to train on; pictures of "valid" and of "test"
+STEPS, BATCH = 600, 16
+RATES = (0.003, 0.01)
+SEEDS = (1, 2, 3)
+LEARNED = 60.0  # percent of right answers over which a model under the rule "twin" gets more seeds
 
-BEST_BAG = {"bag, batch norms": 0.003}
-
-# ---- the question ---------------------------------------------------------------------------------------------------
+# ---- the page's classes ------------------------------------------------------------------------------------------
 
 
-def apart(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """The larger of the distances along both axes."""
-    return max(abs(one[0] - other[0]), abs(one[1] - other[1]))
+class GridAttention(nn.Module):
+    """Attention in windows of the grid, with a bias for each head and relative place: Swin's (Liu et al., 2021, eq. 4).
 
-
-def two_objects(rng: random.Random) -> tuple[list[SceneObject], int]:
-    """Two objects of different kinds that stand apart, and whether they have the same color: in half of the scenes."""
-    same, kinds, colors = rng.randrange(2), rng.sample(KINDS, 2), rng.sample(list(COLORS), 2)
-    places = [(0.5, 0.5)] * 2
-    while apart(*places) < 0.3:
-        places = [(rng.uniform(0.15, 0.85), rng.uniform(0.15, 0.85)) for _ in range(2)]
-    colors = colors[:1] * 2 if same else colors
-    looks = zip(kinds, colors, places, strict=True)
-    return [SceneObject(kind, color, *place, rng.uniform(0.22, 0.3)) for kind, color, place in looks], same
-
-
-def drawn(split: str, number: int) -> tuple[list[SceneObject], int, str]:
-    """The objects, the answer and the ground of a scene."""
-    rng = random.Random(f"same color {split} {number}")
-    objects, same = two_objects(rng)
-    return objects, same, rng.choice(list(GROUNDS))
-
-
-def asked(split: str, numbers: Sequence[int]) -> LabeledImages:
-    """Images with the answers as labels, centered around 0; each follows from its split and number alone."""
-    objects, labels, grounds = (list(part) for part in zip(*(drawn(split, each) for each in numbers), strict=True))
-    return LabeledImages(centered(objects, grounds, numbers, SIDE), torch.tensor(labels))
-
-
-def centered(
-    objects: Sequence[Sequence[SceneObject]],
-    grounds: Sequence[str],
-    numbers: Sequence[int],
-    side: int,
-    *,
-    shadow: float = 0.35,
-) -> Float[Tensor, "batch 3 row column"]:
-    """Images of scenes, centered around 0; drawn in pieces."""
-    images = []
-    for start in range(0, len(numbers), CHUNK):
-        some = slice(start, start + CHUNK)
-        scenes = drawn_scenes(objects[some], grounds[some], list(numbers[some]), side, shadow=shadow)
-        images += [scene.image for scene in scenes]
-    return 4 * (torch.stack(images) - 0.5)
-
-
-def distances(split: str, numbers: Sequence[int]) -> Float[Tensor, " batch"]:
-    """How far apart the two objects of each scene are, as a share of the image's side."""
-    pairs = ([(one.x, one.y) for one in drawn(split, number)[0]] for number in numbers)
-    return torch.tensor([apart(one, other) for one, other in pairs])
-
-
-# ---- models ------------------------------------------------------------------------------------------------------
-
-
-def attending(*implementations: Implementation) -> Callable[[int, int], nn.Module]:
-    """The ViT whose blocks attend by these implementations in turn."""
-
-    def make(labels: int, d_ff: int) -> nn.Module:
-        model = Vit(labels, replace(SHAPE, d_ff=d_ff))
-        alternate(model.stack, *implementations)
-        return model
-
-    return make
-
-
-def mixing(change: Callable[[VitConfig], VitConfig]) -> Callable[[int, int], nn.Module]:
-    """The ViT with a changed config."""
-    return lambda labels, d_ff: Vit(labels, change(replace(SHAPE, d_ff=d_ff)))
-
-
-def swin(labels: int, width: int) -> nn.Module:
-    """Two stages of two blocks, the second after merging."""
-    return Swin(labels, SwinConfig(d_model=4 * width, depths=(2, 2), heads=(2, 4), window=WINDOW, patch=PATCH))
-
-
-def conv_mixer(labels: int, width: int) -> nn.Module:
-    """As many blocks as the ViT."""
-    return ConvMixer(labels, ConvMixerConfig(d_model=width, layers=SHAPE.layers, kernel=3, patch=PATCH))
-
-
-MODELS: dict[str, Callable[[int, int], nn.Module]] = {  # (labels, the width that `of_size` chooses)
-    "ViT": mixing(lambda shape: shape),
-    "windows": attending(Windowed(GRID, WINDOW)),
-    "shifted windows": attending(Windowed(GRID, WINDOW), Windowed(GRID, WINDOW, SHIFT)),
-    "neighborhood": attending(Neighborhood(GRID)),
-    "axial": attending(Axial(GRID)),
-    "Swin": swin,
-    "MLP-Mixer": mixing(partial(mlp_mixer, d_tokens=128)),
-    "ResMLP": mixing(res_mlp),
-    "convolution": mixing(convolutional),
-    "ConvMixer": conv_mixer,
-    "CNN": lambda labels, width: Cnn(labels, width=width, stages=3, stem=2),
-    "CNN + attention": lambda labels, width: AttentiveCnn(labels, width=width, stages=3, stem=2),
-}
-LINEAR = "linear classifier"
-
-
-def with_deep_head(model: Vit) -> Vit:
-    """The same model, its mean over places read by a network of two layers."""
-    width = model.config.d_model
-    model.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), model.head)  # type: ignore[assignment]
-    return model
-
-
-def _bag_of(norm: MakePart) -> Callable[[int, int], nn.Module]:
-    return lambda labels, d_ff: with_deep_head(Vit(labels, patch_bag(replace(SHAPE, d_ff=d_ff, norm=norm))))
-
-
-BAGS = {"bag, batch norms": _bag_of(BatchNorm), "bag, layer norms": _bag_of(LayerNorm)}
-
-
-def of_size(name: str, labels: int, count: int) -> nn.Module:
-    """The widest of these models with at most `count` parameters.
-
-    The width is the feed-forward networks' where there are any to widen, and otherwise that of the whole model.
+    A window as large as the grid is global attention.
     """
-    make = (MODELS | BAGS)[name]
-    first = 16 if name in ("CNN + attention",) else 1
-    width = bisect_right(range(first, 1024), count, key=lambda width: parameters(on_paper(lambda: make(labels, width))))
-    return make(labels, first + width - 1)
+
+    def __init__(self, d: int, window: int, shift: int = 0, heads: int = HEADS):
+        super().__init__()
+        self.heads, self.window, self.shift = heads, window, shift
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.table = nn.Parameter(torch.zeros((2 * window - 1) ** 2, heads))
+
+    def forward(self, x: Float[Tensor, "batch place d"]) -> Float[Tensor, "batch place d"]:
+        """All windows of all pictures are one batch."""
+        sides, by = (self.window, self.window), (self.shift, self.shift)
+        cut = into_windows(self.qkv(x).unflatten(1, (EIGHT, EIGHT)), sides, by)  # batch, window, place, 3 d
+        q, k, v = cut.unflatten(-1, (3, self.heads, -1)).permute(3, 0, 1, 4, 2, 5)
+        seen = allowed_in_windows(window_numbers((EIGHT, EIGHT), sides, by, x.device), sides, by)
+        bias = self.table[relative_places(self.window).to(x.device)].movedim(-1, 0)  # head, query, key
+        scores = (q @ k.mT / math.sqrt(q.shape[-1]) + bias).masked_fill(~seen[:, None], -torch.inf)
+        mixed = (scores.softmax(dim=-1) @ v).transpose(2, 3).flatten(3)
+        return self.out(out_of_windows(mixed, (EIGHT, EIGHT), sides, by).flatten(1, 2))
+
+
+class MixerBlock(nn.Module):
+    """x + mixer(norm(x)), then x + MLP(norm(x)): lesson 05's block with one word left open."""
+
+    def __init__(self, mixer: nn.Module, d: int, d_ff: int):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.mixer = mixer
+        self.mlp = nn.Sequential(nn.Linear(d, d_ff), nn.GELU(), nn.Linear(d_ff, d))
+
+    def forward(self, x: Float[Tensor, "batch place d"]) -> Float[Tensor, "batch place d"]:
+        """Between places, then inside each place."""
+        x = x + self.mixer(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Painter(nn.Module):
+    """Patches through blocks; each place says which color it would give to what is there."""
+
+    def __init__(self, *blocks: nn.Module, d: int = D):
+        super().__init__()
+        self.embed = nn.Linear(3 * PIXELS**2, d)
+        self.blocks = nn.Sequential(*blocks)
+        self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, len(PALETTE))
+
+    def forward(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch place color"]:
+        """One row of logits per place."""
+        return self.head(self.norm(self.blocks(self.embed(patchify(images, PIXELS)))))
+
+
+# ---- rivals ------------------------------------------------------------------------------------------------------
+
+
+class Bag(nn.Module):
+    """W · mean over places of (x + position): every place hears the same of all others."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.position = nn.Parameter(0.02 * torch.randn(EIGHT**2, d))
+        self.map = nn.Linear(d, d)
+
+    def forward(self, x: Float[Tensor, "batch place d"]) -> Float[Tensor, "batch place d"]:
+        """The same vector for all places."""
+        return self.map(F.gelu(x + self.position).mean(dim=1, keepdim=True)).expand_as(x)
+
+
+class ConvPainter(nn.Module):
+    """A ConvMixer that answers at each place instead of once for the picture."""
+
+    def __init__(self, width: int, blocks: int = BLOCKS):
+        super().__init__()
+        sizes = ConvMixerConfig(d_model=width, layers=blocks, kernel=3, patch=PIXELS)
+        self.model = ConvMixer(len(PALETTE), sizes)
+
+    def forward(self, images: Float[Tensor, "batch 3 side side"]) -> Float[Tensor, "batch place color"]:
+        """One row of logits per place."""
+        return self.model.head(self.model.blocks(self.model.patches(images)).flatten(2).mT)
+
+
+MakeMixer = Callable[[], nn.Module]
+
+
+def convolving(kernel: int = 3) -> nn.Module:
+    """A filter of `kernel` × `kernel` places for each channel."""
+    return DepthwiseConvolution(D, HEADS, columns=EIGHT, kernel=kernel)
+
+
+MIXERS: dict[str, tuple[MakeMixer, ...]] = {  # block by block, repeated as needed
+    "bag": (partial(Bag, D),),
+    "windows": (partial(GridAttention, D, WINDOW),),
+    "shifted windows": (partial(GridAttention, D, WINDOW), partial(GridAttention, D, WINDOW, SHIFT)),
+    "global attention": (partial(GridAttention, D, EIGHT),),
+    "MLP-Mixer": (partial(TokenMlp, D, HEADS, time=EIGHT**2, d_tokens=64),),
+    "convolution": (convolving,),
+    "hybrid": (convolving, convolving, partial(GridAttention, D, EIGHT), convolving),
+}
+WIDER = {"convolution, 5 × 5": (partial(convolving, 5),)}  # the control of reach
+NAMES = (*MIXERS, "ConvMixer")
+
+
+def of_width(name: str, d_ff: int) -> nn.Module:
+    """The model of this name with MLPs of this width; of a ConvMixer, the width of all."""
+    if name == "ConvMixer":
+        return ConvPainter(d_ff)
+    mixers = (MIXERS | WIDER)[name]
+    return Painter(*(MixerBlock(mixers[block % len(mixers)](), D, d_ff) for block in range(BLOCKS)))
 
 
 def build(name: str) -> nn.Module:
-    """An untrained model, with no more parameters than the ViT."""
-    if name == LINEAR:
-        return nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE**2, LABELS))
-    if name == "ViT":
-        return MODELS[name](LABELS, SHAPE.d_ff)
-    return of_size(name, LABELS, parameters(on_paper(lambda: MODELS["ViT"](LABELS, SHAPE.d_ff))))
+    """The widest model of this name with no more parameters than global attention, whose MLPs have D_FF."""
+    most = parameters(on_paper(lambda: of_width("global attention", D_FF)))
+    widths = range(1, 1024)
+    return of_width(
+        name, bisect_right(widths, most, key=lambda d_ff: parameters(on_paper(lambda: of_width(name, d_ff))))
+    )
 
 
 # ---- training ----------------------------------------------------------------------------------------------------
@@ -198,109 +183,117 @@ def recipe(steps: int, lr: float, *, weight_decay: float = 0.05) -> training.Rec
     )
 
 
-def loss(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
-    """Mean cross-entropy of the labels, in nats."""
-    return F.cross_entropy(model(part.images).float(), part.labels)
+class Batches:
+    """`batches(step)` is that training step's batch: each example once per epoch, in an order drawn from the seed."""
+
+    def __init__(self, part: Any, *, size: int, seed: int):
+        self.part = part
+        self.rows = LengthGroupedSampler(torch.ones(len(part), dtype=torch.int64), size=size, seed=seed)
+
+    def __call__(self, step: int) -> Any:
+        return self.part[self.rows(step)]
 
 
-def trained_with(
-    make: Callable[[], nn.Module], part: LabeledImages, *, lr: float, seed: int, steps: int = STEPS
-) -> nn.Module:
+def loss(model: nn.Module, part: Pictures) -> Float[Tensor, ""]:
+    """Mean cross-entropy of the colors of white objects, in nats."""
+    return F.cross_entropy(model(part.images).flatten(0, 1), part.labels.flatten(), ignore_index=BLANK)
+
+
+def trained(make: Callable[[], nn.Module], part: Pictures, *, lr: float, seed: int, steps: int = STEPS) -> nn.Module:
     """A model trained on `part`; weights, batches and their order follow from `seed`."""
     runtime.seed(seed)
     model = make().to(runtime.device())
-    training.fit(model, loss, ImageBatches(part, size=64, seed=seed), recipe(steps, lr))
+    training.fit(model, loss, Batches(part, size=BATCH, seed=seed), recipe(steps, lr))
     return model.eval()
-
-
-def trained(name: str, part: LabeledImages, *, lr: float, seed: int) -> nn.Module:
-    """A model of the contest, trained on `part`."""
-    return trained_with(partial(build, name), part, lr=lr, seed=seed)
 
 
 # ---- judging -----------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def right(model: nn.Module, images: Float[Tensor, "batch 3 row column"], labels: Tensor) -> Tensor:
-    """Whether the most probable label is the true one, for each image; computed in pieces."""
+def said(model: nn.Module, images: Float[Tensor, "batch 3 side side"]) -> Int64[Tensor, "batch place"]:
+    """The most probable color of each place, on the CPU; computed in pieces."""
     device = next(model.parameters()).device
-    said = torch.cat([model(piece.to(device)).argmax(dim=1).cpu() for piece in images.split(500)])
-    return (said == labels.cpu()).float()
+    return torch.cat([model(piece.to(device)).argmax(dim=-1).cpu() for piece in images.split(100)])
 
 
-def shuffled(
-    images: Float[Tensor, "batch 3 row column"], patch: int = PATCH, *, seed: int = 0
-) -> Float[Tensor, "batch 3 row column"]:
-    """A jigsaw: the patches of each image in a random order of its own."""
-    pieces, grid = patchify(images, patch), grid_of(images.shape[2], images.shape[3], patch)
-    orders = torch.rand(pieces.shape[:2], generator=torch.Generator().manual_seed(seed)).argsort(dim=1)
-    return unpatchify(torch.take_along_dim(pieces, orders[..., None], dim=1), patch, grid)
+def distances(part: Pictures) -> Int64[Tensor, "batch place"]:
+    """How far each place's source is: the larger of the differences of rows and columns."""
+    here = torch.arange(EIGHT**2)
+    rows, columns = (part.sources // EIGHT - here // EIGHT).abs(), (part.sources % EIGHT - here % EIGHT).abs()
+    return torch.maximum(rows, columns)
 
 
-def by_distance(answers: Float[Tensor, " batch"], far: Float[Tensor, " batch"]) -> dict[str, float]:
-    """Accuracy in each group of `DISTANCES`, by its lower bound."""
-    group = torch.bucketize(far, torch.tensor(DISTANCES), right=True) - 1
-    return {str(bound): rounded(answers[group == number]) for number, bound in enumerate(DISTANCES[:-1])}
+def in_one_window(part: Pictures) -> Bool[Tensor, "batch place"]:
+    """Whether a place and its source share a window that has not been shifted."""
+    number = window_numbers((EIGHT, EIGHT), (WINDOW, WINDOW)).flatten()
+    return number[part.sources] == number
 
 
-def rounded(answers: Float[Tensor, " batch"]) -> float:
-    """Their mean, with four digits."""
-    return round(float(answers.mean()), 4)
+def percent(right: Bool[Tensor, "batch place"], where: Bool[Tensor, "batch place"]) -> float:
+    """The share of right answers among some places, in percent."""
+    return round(100 * float(right[where].float().mean()), 2)
 
 
-def judged(model: nn.Module, part: LabeledImages, far: Float[Tensor, " batch"]) -> dict[str, Any]:
-    """Accuracy on images as they are, as a jigsaw, and by the distance between the objects."""
-    answers = right(model, part.images, part.labels)
-    jigsaw = right(model, shuffled(part.images), part.labels)
-    return {"accuracy": rounded(answers), "jigsaw": rounded(jigsaw), "by_distance": by_distance(answers, far)}
+def marks(model: nn.Module, part: Pictures) -> dict[str, float]:
+    """Right answers in percent: all, those with the partner in one window and across a border, and to the jigsaw."""
+    white, same, mixed = part.labels != BLANK, in_one_window(part), jigsaw(part)
+    right = said(model, part.images) == part.labels
+    return {
+        "test": percent(right, white),
+        "same window": percent(right, white & same),
+        "across": percent(right, white & ~same),
+        "jigsaw": percent(said(model, mixed.images) == mixed.labels, mixed.labels != BLANK),
+    }
+
+
+def scored(model: nn.Module, part: Pictures) -> dict[str, Any]:
+    """The marks, and right answers by distance, and to images moved by some pixels."""
+    white, far = part.labels != BLANK, distances(part)
+    offset = {pixels: said(model, moved(part, pixels).images) == part.labels for pixels in range(PIXELS // 2 + 1)}
+    return marks(model, part) | {
+        "by_distance": {str(n): percent(offset[0], white & (far == n)) for n in range(1, EIGHT)},
+        "moved": {str(pixels): percent(right, white) for pixels, right in offset.items()},
+    }
 
 
 # ---- stored ------------------------------------------------------------------------------------------------------
 
 
-def train_part() -> LabeledImages:
-    """The images that all models learn from."""
-    return asked("train", range(COUNT))
+def one_run(name: str, rule: str, *, lr: float, seed: int, steps: int = STEPS) -> dict[str, Any]:
+    """A model trained on a rule and judged."""
+    model = trained(partial(build, name), pictures("train", LEARN, rule), lr=lr, seed=seed, steps=steps)
+    valid, test = pictures("valid", ASK, rule), pictures("test", ASK, rule)
+    checked = percent(said(model, valid.images) == valid.labels, valid.labels != BLANK)
+    return {"model": name, "rule": rule, "lr": lr, "seed": seed, "steps": steps, "valid": checked} | scored(model, test)
 
 
-@experiment
-def rates(*, seed: int = 11) -> list[dict[str, Any]]:
-    """Accuracy on validation images of each model at each of `RATES`, one run each."""
-    return tried_rates((*MODELS, LINEAR), seed=seed)
-
-
-@experiment
-def bag_rates(*, seed: int = 11) -> list[dict[str, Any]]:
-    """The same for bags of patches."""
-    return tried_rates(BAGS, seed=seed)
-
-
-def tried_rates(names: Iterable[str], *, seed: int) -> list[dict[str, Any]]:
-    """Accuracy on validation images of some models at each of `RATES`."""
-    train, valid, rows = train_part(), asked("valid", range(JUDGED)), []
-    for name, lr in product(names, RATES):
-        model = trained(name, train, lr=lr, seed=seed)
-        answers = right(model, valid.images, valid.labels)
-        rows.append({"model": name, "lr": lr, "accuracy": rounded(answers)})
+def runs_of(
+    names: Iterable[str], rule: str, *, seeds: Sequence[int] = SEEDS, over: float = 0.0
+) -> list[dict[str, Any]]:
+    """The first seed at each rate; where "valid" is over a bound, the other seeds at the rate that it chooses."""
+    rows = []
+    for name in names:
+        tried = [one_run(name, rule, lr=lr, seed=seeds[0]) for lr in RATES]
+        best = max(tried, key=lambda row: row["valid"])  # of equal ones the first, at the lower rate
+        again = seeds[1:] if best["valid"] > over else ()
+        rows += [*tried, *(one_run(name, rule, lr=best["lr"], seed=seed) for seed in again)]
     return rows
 
 
-def learned(name: str, train: LabeledImages, seed: int) -> dict[str, Any]:
-    """One run of a model at its best rate, judged on test images."""
-    model, test = trained(name, train, lr=(BEST | BEST_BAG)[name], seed=seed), range(JUDGED)
-    return {"model": name, "seed": seed} | judged(model, asked("test", test), distances("test", test))
+@experiment
+def by_row() -> list[dict[str, Any]]:
+    """All models under the rule "row"."""
+    return runs_of(NAMES, "row")
 
 
 @experiment
-def learners() -> list[dict[str, Any]]:
-    """The models that did better than guessing: more seeds, at their best rates."""
-    train = train_part()
-    return [learned(name, train, seed) for name, seed in product(BEST, SEEDS)]
+def by_twin() -> list[dict[str, Any]]:
+    """All models under the rule "twin": more seeds of those that learn it."""
+    return runs_of(NAMES, "twin", over=LEARNED)
 
 
 @experiment
-def bag_learners() -> list[dict[str, Any]]:
-    """The bag with batch norms: more seeds at its best rate."""
-    train = train_part()
-    return [learned(name, train, seed) for name, seed in product(BEST_BAG, SEEDS)]
+def wider_filters() -> list[dict[str, Any]]:
+    """Filters of 5 × 5 places under both rules: reach without attention."""
+    return [row for rule in ("row", "twin") for row in runs_of(WIDER, rule, over=LEARNED)]

@@ -1,4 +1,4 @@
-"""Figures of lesson 14: a scene described and searched, the two questions, and the contest."""
+"""Figures of lesson 14: a scene described and searched, the coloring book, and the contest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from tfbook.lessons.vision_beyond.pictures import EIGHT, PIXELS
 from tfbook.lessons.vision_beyond.schematics import (
     bare,
     draw_matching as draw_matching,
@@ -22,39 +23,28 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METHODS = {  # one look for each model, in all figures of the lesson; a color for each way to mix
-    "ViT": Method(COLORS[0], "o"),
+    "bag": Method(COLORS[3], "v"),
     "windows": Method(COLORS[0], "^"),
     "shifted windows": Method(COLORS[0], "D"),
-    "neighborhood": Method(COLORS[0], "P"),
-    "axial": Method(COLORS[0], "X"),
-    "Swin": Method(COLORS[0], "s"),
+    "global attention": Method(COLORS[0], "o"),
     "MLP-Mixer": Method(COLORS[2], "o"),
-    "ResMLP": Method(COLORS[2], "s"),
     "convolution": Method(COLORS[1], "o"),
+    "convolution, 5 × 5": Method(COLORS[1], "X"),
     "ConvMixer": Method(COLORS[1], "^"),
-    "CNN": Method(COLORS[1], "s"),
-    "CNN + attention": Method(GREEN, "D"),
-    "bag": Method(COLORS[3], "v"),
-    "bag + positions": Method(COLORS[3], "s"),
-    "bag, batch norms": Method(COLORS[3], "v"),
-    "bag, layer norms": Method(COLORS[3], "P"),
+    "hybrid": Method(GREEN, "D"),
 }
 ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
-    "contest": (
-        "Two or three dots for each of fourteen models. Axial attention is at 100 percent in all runs, MLP-Mixer near "
-        "it, ConvMixer at 86, ResMLP from 33 to 100, the convolution from 51 to 68; most others stay near guessing."
+    "borders": (
+        "Three pictures, painted twice, with the borders of the windows dashed. In the upper row, most objects whose "
+        "partner is beyond the vertical border are crossed out; in the lower row, next to none."
     ),
     "reach": (
-        "Ten panels of right answers against distances 1 to 5, with a gray line for what reach allows. The ConvMixer "
-        "follows its line: 100 percent up to 4, a third at 5. Others stay below theirs."
+        "Six panels of right answers against distances 1 to 7, with a gray line for what reach allows. The convolution "
+        "follows its line: all right up to 4, a guess from 5 on. With filters of 5 × 5 it is right at all distances."
     ),
-    "limits": (
-        "Left: right answers against training images for three models. Right: right answers of four models fall to a "
-        "third or less when test images are shifted by one or two pixels."
-    ),
-    "jigsaw": (
-        "Two pictures in order and with their patches shuffled, and the right answers of five models to both. The "
-        "dots of the ViT and of the bag coincide; the others lose from about seven to thirty points."
+    "contest": (
+        "Two panels with dots for nine models. By row, shifted windows, global attention and the hybrid are at 100 "
+        "percent, the Mixer with two of three seeds. By twin, only global attention and the hybrid get there."
     ),
 }
 
@@ -91,41 +81,66 @@ def _looked_at(axes: Axes, image: Tensor, look: Tensor, word: str) -> None:
     axes.set_title(word, fontsize=11, loc="center")
 
 
-def draw_question(images: Tensor, said: Sequence[str], question: str) -> Figure:
-    """Some images and the answers to them."""
+# ---- the coloring book -------------------------------------------------------------------------------------------
+
+
+def _picture(axes: Axes, image: Tensor, title: str = "") -> None:
+    """An image that is centered around 0."""
+    axes.imshow((image / 4 + 0.5).permute(1, 2, 0).clamp(0, 1))
+    bare(axes, title)
+
+
+def draw_book(images: Mapping[str, Tensor]) -> Figure:
+    """One picture as it is and as each rule paints it, by title."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(images), figsize=(9.4, 11.6 / len(images)))
-    for axes, image, text in zip(panels, images, said, strict=True):
-        axes.imshow((image / 4 + 0.5).permute(1, 2, 0).clamp(0, 1))
-        bare(axes, text)
-    figure.suptitle(question, fontsize=12, fontweight="bold")
+    figure, panels = plt.subplots(1, len(images), figsize=(9.4, 3.6))
+    for axes, (title, image) in zip(panels, images.items(), strict=True):
+        _picture(axes, image, title)
+    figure.suptitle("One picture, two rules", fontsize=12, fontweight="bold")
+    return figure
+
+
+def draw_painted(painted: Mapping[str, Any], count: int = 3) -> Figure:
+    """Pictures as models painted them, a row for each model, wrong answers crossed out, windows' borders dashed."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(len(painted), count, figsize=(9.0, 3.15 * len(painted)), squeeze=False)
+    for line, (name, (images, wrong)) in zip(panels, painted.items(), strict=True):
+        for axes, image, crosses in zip(line, images, wrong, strict=False):
+            _picture(axes, image)
+            for at in crosses.nonzero().flatten().tolist():
+                place = (PIXELS * (at % EIGHT + 0.5) - 0.5, PIXELS * (at // EIGHT + 0.5) - 0.5)
+                axes.plot(*place, "x", color="white", markersize=13, markeredgewidth=5)
+                axes.plot(*place, "x", color="black", markersize=12, markeredgewidth=2.4)
+            for border in (axes.axhline, axes.axvline):
+                border(PIXELS * EIGHT / 2 - 0.5, color="white", linestyle="--", linewidth=1.3)
+        line[count // 2].set_title(name, fontsize=11, loc="center", color=METHODS[name].color)
+    figure.suptitle("Crossed out: painted in a wrong color", fontsize=12, fontweight="bold")
     return figure
 
 
 # ---- the contest -------------------------------------------------------------------------------------------------
 
 
-def _strip(axes: Axes, values: Mapping[str, Sequence[float]]) -> None:
-    """A row of dots for each model, one dot per run."""
-    for row, (name, runs) in enumerate(values.items()):
-        axes.plot(runs, [row] * len(runs), "o", color=METHODS[name].color, markersize=6.5, alpha=0.85)
-    axes.set_yticks(range(len(values)), list(values))
-    axes.set_ylim(len(values) - 0.4, -0.6)
-    for tick, name in zip(axes.get_yticklabels(), values, strict=True):
-        tick.set_color(METHODS[name].color)
-
-
-def draw_contest(values: Mapping[str, Sequence[float]]) -> Figure:
-    """Right answers of each model in percent, one dot per run, and what guessing gets."""
+def draw_contest(values: Mapping[str, Mapping[str, Sequence[float]]], baselines: Mapping[str, float]) -> Figure:
+    """Right answers in percent under each rule: a row of dots for each model, one per run, and lines of baselines."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8.4, 0.3 * len(values) + 1.1))
-    _strip(axes, values)
-    axes.axvline(100 / 3, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(34, len(values) - 0.5, "guessing", fontsize=9, color=SOFT)
-    title = "Fixed weights and rows learn it; bags and the ViT guess"
-    axes.set(title=title, xlabel="right answers (%)", xlim=(15, 102))
+    figure, panels = plt.subplots(1, len(values), figsize=(9.4, 3.9), sharey=True)
+    for axes, (rule, models) in zip(panels, values.items(), strict=True):
+        for row, (name, runs) in enumerate(models.items()):
+            axes.plot(runs, [row] * len(runs), "o", color=METHODS[name].color, markersize=6.5, alpha=0.85)
+        for name, level in baselines.items():
+            axes.axvline(level, color=EDGE, linestyle="--", linewidth=1.2)
+            axes.text(level + 1, -0.78, name, fontsize=8.5, color=SOFT, va="center")
+        axes.set_yticks(range(len(models)), list(models))
+        axes.set_ylim(len(models) - 0.5, -1.2)
+        for tick, name in zip(axes.get_yticklabels(), models, strict=False):
+            tick.set_color(METHODS[name].color)
+        axes.set(xlabel="right answers (%)", xlim=(10, 103), xticks=(20, 40, 60, 80, 100))
+        axes.set_title(f"by {rule}", fontsize=10.5, loc="center", fontweight="normal")
+    figure.suptitle("By row, many ways lead there; by twin, only attention to all", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -142,35 +157,12 @@ def draw_reach_curves(
         for x in at:
             axes.plot([x] * len(groups[x]), groups[x], METHODS[name].marker, color=color, markersize=6)
         axes.set_title(name, fontsize=10.5, loc="center", fontweight="normal", color=color)
-        axes.set(ylim=(15, 106), yticks=(33, 67, 100), xticks=at)
+        axes.set(ylim=(10, 107), yticks=(20, 60, 100), xticks=at)
     for axes in panels.flat[len(values) :]:
         axes.axis("off")
-    figure.supxlabel("distance from the ring to the object in its row (places)", fontsize=10.5)
+    figure.supxlabel("distance to the colored object in the row (places)", fontsize=10.5)
     figure.supylabel("right answers (%)", fontsize=10.5)
     figure.suptitle("No model answers farther than it reaches", fontsize=12, fontweight="bold")
-    return figure
-
-
-def draw_limits(images: Mapping[str, Mapping[int, float]], shifts: Mapping[str, Mapping[int, float]]) -> Figure:
-    """Right answers in percent by the number of training images, and by the shift of test images in pixels."""
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.4, 3.7), sharey=True)
-    for axes, values in ((left, images), (right, shifts)):
-        for name, points in values.items():
-            color, marker = METHODS[name]
-            axes.plot(list(points), list(points.values()), color=color, marker=marker, label=name)
-        axes.axhline(100 / 3, color=EDGE, linestyle="--", linewidth=1.2)
-    for axes, title in ((left, "fewer images to learn from"), (right, "test images off the grid of patches")):
-        axes.set_title(title, fontsize=10.5, loc="center", fontweight="normal")
-    ticks = sorted({count for points in images.values() for count in points})
-    left.set_xscale("log")
-    left.set_xticks(ticks, [f"{count:,}" for count in ticks])
-    left.minorticks_off()
-    left.set(xlabel="training images", ylabel="right answers (%)", ylim=(15, 104))
-    right.set(xlabel="shift of the test images (pixels)", xticks=range(5))
-    right.legend(frameon=False, fontsize=9.5, loc="upper right")
-    figure.suptitle("Where the winners fail", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -190,29 +182,4 @@ def draw_cost(billions: Mapping[str, Mapping[int, float]]) -> Figure:
     axes.set(title="Pairs overtake everything else as the image grows", xlabel="side of the image (pixels)")
     axes.set(ylabel="billions of operations")
     axes.legend(frameon=False, fontsize=9.5)
-    return figure
-
-
-def draw_jigsaw(
-    whole: Mapping[str, Sequence[float]], jigsaw: Mapping[str, Sequence[float]], pictures: Tensor
-) -> Figure:
-    """Images in order and as a jigsaw (2, image, 3, height, width), and the right answers to both, in percent."""
-    import matplotlib.pyplot as plt
-
-    figure = plt.figure(figsize=(9.4, 3.7))
-    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.9))[0]
-    for axes, image, name in zip(
-        left.subplots(2, 2).flat,
-        pictures[:, :2].transpose(0, 1).flatten(0, 1),
-        ("in order", "jigsaw", "", ""),
-        strict=True,
-    ):
-        axes.imshow((image / 4 + 0.5).permute(1, 2, 0).clamp(0, 1))
-        bare(axes, name)
-    axes = right.subplots()
-    _strip(axes, jigsaw)
-    for row, (name, runs) in enumerate(whole.items()):
-        axes.plot(runs, [row] * len(runs), "o", color=METHODS[name].color, markerfacecolor="white", markersize=6.5)
-    axes.axvline(54.1, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.set(title="The same color? Filled: the jigsaw", xlabel="right answers (%)", xlim=(45, 101))
     return figure

@@ -26,14 +26,13 @@ from tfbook.course.captioning import (
 from tfbook.course.cost import parameters
 from tfbook.course.detection import labeled_crops, objects_of, slide
 from tfbook.course.experiments import experiment
-from tfbook.data.images import ImageBatches, LabeledImages
+from tfbook.data.images import LabeledImages
 from tfbook.data.scenes import KINDS, Scene, Scenes
-from tfbook.lessons.vision_beyond.contest import recipe
+from tfbook.lessons.vision_beyond.contest import Batches, recipe
 from tfbook.models.captioner import Captioner, CaptionerConfig
 from tfbook.models.cnn import Cnn
 from tfbook.models.detr import Detections, Detr, DetrConfig
 from tfbook.modes import evaluating
-from tfbook.text.batching import LengthGroupedSampler
 from tfbook.training.losses import Loss, caption_loss
 from tfbook.training.set_prediction import FoundObjects, Objects, claims, detection_loss, found_objects
 
@@ -75,18 +74,6 @@ class Examples:
         return Examples(self.images.to(device), self.ids.to(device), objects)
 
 
-@dataclass(frozen=True)
-class Batches:
-    """Batches of examples: each once per epoch, in an order drawn from the seed."""
-
-    examples: Examples
-    seed: int
-
-    def __call__(self, step: int) -> Examples:
-        sampler = LengthGroupedSampler(torch.ones(len(self.examples), dtype=torch.int64), size=BATCH, seed=self.seed)
-        return self.examples[sampler(step)]
-
-
 # ---- models and losses -------------------------------------------------------------------------------------------
 
 
@@ -115,7 +102,9 @@ def trained_captioner(examples: Examples, *, seed: int, steps: int = 1300, lr: f
     """A captioner trained on these examples."""
     runtime.seed(seed)
     model = new_captioner().to(runtime.device())
-    training.fit(model, told, Batches(examples.to(runtime.device()), seed), recipe(steps, lr, weight_decay=0.01))
+    training.fit(
+        model, told, Batches(examples.to(runtime.device()), size=BATCH, seed=seed), recipe(steps, lr, weight_decay=0.01)
+    )
     return model.eval()
 
 
@@ -123,7 +112,12 @@ def trained_detr(examples: Examples, *, seed: int, steps: int = 1500, lr: float 
     """A DETR trained on these examples."""
     runtime.seed(seed)
     model = new_detr().to(runtime.device())
-    training.fit(model, matched, Batches(examples.to(runtime.device()), seed), recipe(steps, lr, weight_decay=0.01))
+    training.fit(
+        model,
+        matched,
+        Batches(examples.to(runtime.device()), size=BATCH, seed=seed),
+        recipe(steps, lr, weight_decay=0.01),
+    )
     return model.eval()
 
 
@@ -188,7 +182,7 @@ def trained_slider(scenes: Sequence[Scene], *, seed: int, steps: int = 1000, lr:
     def named(model: nn.Module, part: LabeledImages) -> Float[Tensor, ""]:
         return F.cross_entropy(model(part.images), part.labels)
 
-    training.fit(model, named, ImageBatches(part, size=64, seed=seed), recipe(steps, lr, weight_decay=0.01))
+    training.fit(model, named, Batches(part, size=64, seed=seed), recipe(steps, lr, weight_decay=0.01))
     return model.eval()
 
 

@@ -47,8 +47,8 @@ def draw_reach(reaches: Mapping[str, Sequence[Tensor]], kinds: Mapping[str, str]
     import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
-    figure, panels = plt.subplots(2, 3, figsize=(8.4, 6.1))
-    for axes, (name, (one, two)) in zip(panels.flat, reaches.items(), strict=True):
+    figure, panels = plt.subplots(1, len(reaches), figsize=(10.4, 3.1))
+    for axes, (name, (one, two)) in zip(panels, reaches.items(), strict=True):
         dark, light = ("#8c3280", "#e3c8df") if kinds[name] == "attention" else ("#c04c00", "#f6d5bd")
         fills = [
             [dark if near else light if far else "white" for near, far in zip(first, second, strict=True)]
@@ -57,7 +57,7 @@ def draw_reach(reaches: Mapping[str, Sequence[Tensor]], kinds: Mapping[str, str]
         paint(axes, fills)
         bare(axes, name, 10.5)
         axes.plot(place[1] + 0.5, place[0] + 0.5, "o", color="white", markeredgecolor=INK, markersize=8)
-        axes.set_xlabel(f"{int(one.sum())} of {one.numel()} places, then {int(two.sum())}", fontsize=9, color=SOFT)
+        axes.set_xlabel(f"{int(one.sum())} places, then {int(two.sum())}", fontsize=9, color=SOFT)
     looks = [("#8c3280", "one block, weights by attention"), ("#e3c8df", "two blocks")]
     looks += [("#c04c00", "one block, fixed weights"), ("#f6d5bd", "two blocks")]
     handles = [Patch(facecolor=color, edgecolor="#8a929a", label=label) for color, label in looks]

@@ -5,45 +5,44 @@ Shapes: batch, head, row and column (of a grid of patches), place = row · colum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
-from einops import rearrange
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.attention.efficient import Axial, GridAttention, Neighborhood, Windowed
-from tfbook.attention.windows import allowed_in_windows, into_windows, out_of_windows, window_numbers
+from tfbook.attention.efficient import Neighborhood
+from tfbook.attention.windows import allowed_in_windows, into_windows, out_of_windows, same_window, window_numbers
 from tfbook.data.download import File, fetch
-from tfbook.data.images import LabeledImages
 from tfbook.data.scenes import COLORS, KINDS, Scene
-from tfbook.lessons.vision_beyond import contest, finding, rows
+from tfbook.lessons.vision_beyond import contest, finding
 from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
+from tfbook.lessons.vision_beyond.pictures import (
+    BLANK,
+    EIGHT,
+    GUESS,
+    PALETTE as PALETTE,
+    Pictures,
+    colored_in,
+    pictures as pictures,
+)
 from tfbook.lessons.vision_beyond.tables import (
     best_runs as best_runs,
-    by_away as by_away,
-    by_images as by_images,
-    by_shift as by_shift,
-    colors as colors,
+    by_distance as by_distance,
+    contest_runs as contest_runs,
     cost_by_side as cost_by_side,
     costs as costs,
     detr_costs as detr_costs,
-    row_runs as row_runs,
+    frequent as frequent,
     scoreboard as scoreboard,
     spread as spread,
 )
-from tfbook.models.attentive_cnn import FeatureAttention
-from tfbook.models.blocks import alternate
 from tfbook.models.captioner import Captioner, describe
 from tfbook.models.detr import Detr
-from tfbook.models.patch_mixers import without_attention
-from tfbook.models.vit import Vit
-from tfbook.parts import Part
 from tfbook.training.set_prediction import corners
 
 WEIGHTS = "vision/{}.safetensors"  # in data/, half precision
@@ -118,75 +117,7 @@ def find(model: Detr, scene: Scene, least: float) -> list[Found]:
     return sorted(rows, key=lambda row: -row.chance)
 
 
-# ---- models with the reader's pieces -----------------------------------------------------------------------------
-
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # of grids (batch, row, column, d)
-
-
-@dataclass(frozen=True)
-class OnGrid:
-    """A function of grids as an attention implementation: every head is a grid of its own."""
-
-    attend: Attend
-
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, **context: Any) -> Tensor:
-        """Without masks, biases or dropout."""
-        grids = (rearrange(x, "b h (r c) d -> (b h) r c d", r=rows.SIX) for x in (q, k, v))
-        return rearrange(self.attend(*grids), "(b h) r c d -> b h (r c) d", b=len(q))
-
-
-class Mixing(Part):
-    """A token-mixing MLP whose formula is given: `mix(x, W1, b1, W2, b2)`."""
-
-    def __init__(self, d_model: int, heads: int, *, mix: Callable[..., Tensor], hidden: int, dropout: float = 0.0):
-        super().__init__()
-        self.up, self.down = nn.Linear(rows.SIX**2, hidden), nn.Linear(hidden, rows.SIX**2)
-        self.mix, self.d_model = mix, d_model
-
-    def forward(self, x: Float[Tensor, "batch place d"], **context: Any) -> Float[Tensor, "batch place d"]:
-        """The given formula, with this part's weights."""
-        return self.mix(x, self.up.weight, self.up.bias, self.down.weight, self.down.bias)
-
-    def parameter_count(self) -> int:
-        """Two matrices and two biases."""
-        return sum(weight.numel() for weight in self.parameters())
-
-    def flops(self, time: int, **context: Any) -> int:
-        """Two products for each channel."""
-        return 4 * self.up.weight.numel() * self.d_model
-
-
-def with_windows(*attends: Attend) -> nn.Module:
-    """The contest's ViT, its blocks attending by these functions of grids in turn."""
-    model = Vit(len(rows.PALETTE), rows.FORM)
-    alternate(model.stack, *(OnGrid(attend) for attend in attends))
-    return model
-
-
-def with_mixing(mix: Callable[..., Tensor]) -> nn.Module:
-    """The contest's MLP-Mixer, its places mixed by this function."""
-    return Vit(len(rows.PALETTE), without_attention(rows.FORM, partial(Mixing, mix=mix, hidden=96)))
-
-
-def accuracies(model: nn.Module, part: LabeledImages) -> dict[str, float]:
-    """Right answers to the question about rows in percent: to the images as they are, and to the jigsaw."""
-    pictures = {"in order": part.images, "jigsaw": contest.shuffled(part.images, rows.EIGHT)}
-    return {
-        name: round(100 * float(contest.right(model, images, part.labels).mean()), 1)
-        for name, images in pictures.items()
-    }
-
-
-@torch.no_grad()
-def without_gamma(model: nn.Module, part: LabeledImages) -> float:
-    """Right answers in percent when every γ is 0 for once: the CNN without its attention."""
-    kept = [layer.gamma.clone() for layer in feature_attention(model)]
-    for layer in feature_attention(model):
-        layer.gamma.zero_()
-    right = 100 * float(contest.right(model, part.images, part.labels).mean())
-    for layer, gamma in zip(feature_attention(model), kept, strict=True):
-        layer.gamma.copy_(gamma)
-    return round(right, 1)
+# ---- the page's own versions of the exercises --------------------------------------------------------------------
 
 
 def partition(x: Float[Tensor, "batch row column d"], window: int, shift: int) -> Float[Tensor, "batch window place d"]:
@@ -218,61 +149,80 @@ def join(
     return out_of_windows(windows, (side, side), (window, window), (shift, shift))
 
 
-def feature_attention(model: nn.Module) -> list[FeatureAttention]:
-    """The layers of SAGAN's kind in a model."""
-    return [layer for layer in model.modules() if isinstance(layer, FeatureAttention)]
-
-
 # ---- what sees what ----------------------------------------------------------------------------------------------
 
-EYES: dict[str, tuple[GridAttention, ...]] = {  # who sees whom, block by block
-    "windows": (Windowed(rows.SIX, rows.THREE),),
-    "shifted windows": (Windowed(rows.SIX, rows.THREE), Windowed(rows.SIX, rows.THREE, 1)),
-    "neighborhood": (Neighborhood(rows.SIX),),
-    "convolution": (Neighborhood(rows.SIX),),
-    "ConvMixer": (Neighborhood(rows.SIX),),
-    "axial": (Axial(rows.SIX),),
+BOOK = (EIGHT, EIGHT)
+WHOLE = torch.ones(EIGHT**2, EIGHT**2, dtype=torch.bool)
+
+
+def _near(reach: int) -> Bool[Tensor, "place source"]:
+    return Neighborhood(EIGHT, reach).sees(BOOK, 1)[0]
+
+
+def _shares(shift: int) -> Bool[Tensor, "place source"]:
+    return same_window(BOOK, (contest.WINDOW,) * 2, (shift,) * 2)
+
+
+EYES: dict[str, tuple[Bool[Tensor, "place source"], ...]] = {  # who hears whom, block by block
+    "windows": (_shares(0),),
+    "shifted windows": (_shares(0), _shares(contest.SHIFT)),
+    "global attention": (WHOLE,),
+    "MLP-Mixer": (WHOLE,),
+    "convolution": (_near(1),),
+    "hybrid": (_near(1), _near(1), WHOLE, _near(1)),
+    "ConvMixer": (_near(1),),
+    "convolution, 5 × 5": (_near(2),),
 }
-
-
 CONNECTS = {  # in the order of the figure: where the weights come from
-    "ViT": "attention",
     "windows": "attention",
     "shifted windows": "attention",
-    "neighborhood": "attention",
+    "global attention": "attention",
     "MLP-Mixer": "fixed",
     "convolution": "fixed",
 }
 
 
-def heard(name: str, blocks: int) -> Bool[Tensor, "place source"]:
-    """Which places' vectors can arrive at which place through so many blocks."""
-    everyone = torch.ones(rows.SIX**2, rows.SIX**2, dtype=torch.bool)
-    nobody = torch.eye(rows.SIX**2, dtype=torch.bool)
-    if name not in EYES:
-        return nobody if name.startswith("bag") else everyone
-    seen = nobody
+def heard(name: str, blocks: int = contest.BLOCKS) -> Bool[Tensor, "place source"]:
+    """Which places' patches can arrive at which place through so many blocks."""
+    seen = torch.eye(EIGHT**2, dtype=torch.bool)
     for block in reversed(range(blocks)):
-        step = EYES[name][block % len(EYES[name])].sees((rows.SIX, rows.SIX), 2).any(dim=0)
+        step = EYES[name][block % len(EYES[name])]
         seen = (seen.float() @ step.float()) > 0
     return seen
 
 
 def reaches(name: str, place: tuple[int, int]) -> list[Bool[Tensor, "row column"]]:
     """The places that one block and two blocks of a mixer bring to a place."""
-    grids = (heard(name, blocks).unflatten(1, (rows.SIX, rows.SIX)) for blocks in (1, 2))
-    return [grid[place[0] * rows.SIX + place[1]] for grid in grids]
+    grids = (heard(name, blocks).unflatten(1, BOOK) for blocks in (1, 2))
+    return [grid[place[0] * EIGHT + place[1]] for grid in grids]
 
 
-def ceilings(name: str, count: int = rows.ASK) -> dict[int, float]:
-    """The right answers in percent that reach allows on test scenes, by distance.
+def ceilings(name: str, part: Pictures) -> dict[int, float]:
+    """The right answers in percent that reach allows, by distance: a guess where the partner is not heard."""
+    here = torch.arange(EIGHT**2).expand_as(part.sources)
+    allowed = torch.where(heard(name)[here, part.sources], 100.0, GUESS)
+    white, far = part.labels != BLANK, contest.distances(part)
+    return {n: float(allowed[white & (far == n)].mean()) for n in range(1, EIGHT)}
 
-    All where some place hears from both the ring and the object in its row, a third where none does.
-    """
-    scenes, hears = rows.row_scenes("test", count), heard(name, rows.FORM.layers)
-    found: dict[int, list[float]] = {}
-    for scene in scenes:
-        row, ring, column = scene.places
-        both = hears[:, rows.SIX * row + ring] & hears[:, rows.SIX * row + column]
-        found.setdefault(scene.away, []).append(100.0 if both.any() else 100 * rows.GUESS)
-    return {away: sum(values) / len(values) for away, values in sorted(found.items())}
+
+# ---- painted -----------------------------------------------------------------------------------------------------
+
+
+class Painted(NamedTuple):
+    """Pictures in the colors that a model gave, and which of its answers are wrong."""
+
+    images: Float[Tensor, "batch 3 side side"]
+    wrong: Bool[Tensor, "batch place"]
+
+
+def painted(model: nn.Module, part: Pictures) -> Painted:
+    """The pictures as the model paints them."""
+    said = contest.said(model, part.images)
+    return Painted(colored_in(part, said), (said != part.labels) & (part.labels != BLANK))
+
+
+def marks(model: nn.Module, part: Pictures) -> dict[str, float]:
+    """Right answers in percent: all, partners in one window and across a border of windows, and the jigsaw."""
+    scores = contest.marks(model, part)
+    named = {"all": "test", "in one window": "same window", "across a border": "across", "jigsaw": "jigsaw"}
+    return {name: round(scores[key], 1) for name, key in named.items()}

@@ -1,18 +1,20 @@
-"""Tables of lesson 14: the stored runs by model, images and shift, what each model costs, the scoreboard."""
+"""Tables of lesson 14: the stored runs by model, rule and distance, what each model costs, the scoreboard."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from tfbook.course.cost import count_flops, parameters
 from tfbook.course.experiments import stored
-from tfbook.lessons.vision_beyond import finding, rows
+from tfbook.lessons.vision_beyond import contest, finding
+from tfbook.lessons.vision_beyond.pictures import BLANK, EIGHT, GUESS, PALETTE, RULES, SIDE, Pictures
 from tfbook.models.vit import VIT_SMALL, cost
 
 if TYPE_CHECKING:
@@ -21,81 +23,71 @@ if TYPE_CHECKING:
 # ---- tables ------------------------------------------------------------------------------------------------------
 
 
-def costs() -> DataFrame:
-    """Parameters and operations for one image of each model of the contest about rows."""
+def contest_runs() -> DataFrame:
+    """The stored runs of the contest under both rules."""
     import pandas as pd
 
-    lines, image = [], torch.zeros(1, 3, rows.SIX * rows.EIGHT, rows.SIX * rows.EIGHT)
-    for name in rows.WORDS:
-        model = rows.of_this_size(name).eval()
+    return pd.concat([stored(f"vision_beyond.{name}").frame for name in ("by_row", "by_twin", "wider_filters")])
+
+
+def best_runs(runs: DataFrame) -> DataFrame:
+    """The runs of each model and rule at the rate whose first seed is best on "valid"; of equal ones, at the lower."""
+    first = runs[runs["seed"] == 1].sort_values(["valid", "lr"], ascending=[False, True])
+    best = first.drop_duplicates(["model", "rule"])[["model", "rule", "lr"]]
+    return runs.merge(best, on=["model", "rule", "lr"])
+
+
+def spread(runs: DataFrame, rule: str, column: str = "test") -> dict[str, list[float]]:
+    """The values of each model under a rule, one per run."""
+    return {name: list(some[column]) for name, some in runs[runs["rule"] == rule].groupby("model", sort=False)}
+
+
+def by_distance(runs: DataFrame, rule: str = "row") -> dict[str, dict[int, list[float]]]:
+    """Right answers in percent by the distance of the partner: one per run at the best rate."""
+    best = best_runs(runs)
+    return {
+        name: {far: [run[str(far)] for run in some["by_distance"]] for far in range(1, EIGHT)}
+        for name, some in best[best["rule"] == rule].groupby("model", sort=False)
+    }
+
+
+def frequent(part: Pictures) -> float:
+    """Right answers in percent when all of a picture is painted in its most frequent color (of equal ones, the first).
+
+    Needs the rule "row", under which the labels of a picture are the colors of its colored objects.
+    """
+    counts = F.one_hot(part.labels.clamp(min=0), len(PALETTE)) * (part.labels != BLANK)[..., None]
+    return round(100 * float(counts.sum(dim=1).amax(dim=-1).float().mean()) / EIGHT, 1)
+
+
+def costs(names: Sequence[str] = (*contest.NAMES, *contest.WIDER)) -> DataFrame:
+    """Parameters, and operations for one picture, of each model of the contest."""
+    import pandas as pd
+
+    lines, image = [], torch.zeros(1, 3, SIDE, SIDE)
+    for name in names:
+        model = contest.build(name).eval()
         with torch.no_grad():
             operations = count_flops(partial(model, image))
         lines.append({"model": name, "parameters": parameters(model), "MFLOPs": round(operations / 1e6, 1)})
     return pd.DataFrame(lines).set_index("model")
 
 
-def row_runs() -> DataFrame:
-    """The stored runs of the contest about rows."""
+def scoreboard(runs: DataFrame) -> DataFrame:
+    """Costs, and percent right: means over the seeds at each model's best rate, and trivial baselines at the end."""
     import pandas as pd
 
-    return pd.concat([stored(f"vision_beyond.{name}").frame for name in ("attending", "fixed", "cnns")])
-
-
-def best_runs(runs: DataFrame) -> DataFrame:
-    """The runs of each model at the rate whose first seed is best on "valid"; of equal ones, at the lower rate."""
-    first = runs[runs["seed"] == 1].sort_values(["valid", "lr"], ascending=[False, True]).drop_duplicates("model")
-    return runs[runs["lr"] == runs["model"].map(dict(zip(first["model"], first["lr"], strict=True)))]
-
-
-def by_images(runs: DataFrame, fewer: DataFrame) -> dict[str, dict[int, float]]:
-    """Right answers in percent by the number of training images, at the lower rate with the first seed."""
-    import pandas as pd
-
-    both = pd.concat([fewer, runs[runs["model"].isin(fewer["model"])]])
-    same = both[(both["lr"] == rows.LOW) & (both["seed"] == 1)]
-    return {
-        name: dict(zip(some["images"], 100 * some["test"], strict=True))
-        for name, some in same.sort_values("images").groupby("model", sort=False)
-    }
-
-
-def by_shift(runs: DataFrame, names: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Right answers in percent by the pixels that test images are shifted by: means over seeds at the best rate."""
-    best, found = best_runs(runs), {}
-    for name in names:
-        shifted = list(best.loc[best["model"] == name, "shifted"])
-        found[name] = {pixels: 100 * sum(run[str(pixels)] for run in shifted) / len(shifted) for pixels in range(5)}
-    return found
-
-
-def by_away(runs: DataFrame) -> dict[str, dict[int, list[float]]]:
-    """Right answers in percent by the distance between the ring and the object: one per run at the best rate."""
-    return {
-        name: {away: [100 * run[str(away)] for run in some["by_away"]] for away in range(1, rows.SIX)}
-        for name, some in best_runs(runs).groupby("model", sort=False)
-    }
-
-
-def colors(kind: str = "rates") -> DataFrame:
-    """The stored runs of the question about colors, with the bags': "rates" on "valid" or "learners" on "test"."""
-    import pandas as pd
-
-    return pd.concat([stored(f"vision_beyond.{part}{kind}").frame for part in ("", "bag_")])
-
-
-def spread(frame: DataFrame, column: str = "accuracy") -> dict[str, list[float]]:
-    """The stored values of each model in percent, one per run."""
-    return {name: list(100 * runs[column]) for name, runs in frame.groupby("model", sort=False)}
-
-
-def scoreboard(runs: DataFrame, colors: DataFrame) -> DataFrame:
-    """Costs, and percent right: rows at two rates on "valid" and on "test", colors at the best rate."""
-    columns = (100 * runs[runs["seed"] == 1].pivot(index="model", columns="lr", values="valid")).round(1)
-    columns["row, test"] = (100 * best_runs(runs).groupby("model")["test"].mean()).round(1)
-    named_so = colors.replace({"model": {"bag, batch norms": "bag"}})
-    columns["same color"] = (100 * named_so.groupby("model")["accuracy"].max()).round(1)
-    named = columns.rename(columns={rate: f"row, rate {rate}" for rate in (rows.LOW, rows.HIGH)})
-    return costs().join(named).astype(object).fillna("")
+    best, columns = best_runs(runs), dict[str, Any]()
+    for rule in RULES:
+        means = best[best["rule"] == rule].groupby("model")[["test", "across", "jigsaw"]].mean()
+        columns |= {rule: means["test"], f"{rule}, across": means["across"], f"{rule}, jigsaw": means["jigsaw"]}
+    off = best[best["rule"] == "row"].groupby("model")["moved"]
+    columns["row, 1 pixel off"] = off.agg(lambda some: sum(run["1"] for run in some) / len(some))
+    board = costs().join(pd.DataFrame(columns)).round(1).astype(object)
+    most = frequent(contest.pictures("test", contest.ASK))
+    board.loc["most frequent color", ["row", "twin"]] = most
+    board.loc["any color", ["row", "twin"]] = GUESS
+    return board.fillna("")
 
 
 def cost_by_side(sides: Sequence[int] = (224, 448, 896)) -> DataFrame:
