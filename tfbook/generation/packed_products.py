@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ROWS = 3  # from so many on, the packed matrix is faster in float32
+ROWS = 2  # from so many on, the packed matrix is faster in float32
 EXPECTED = 5  # rows, for which it is laid out
 
 

@@ -62,11 +62,11 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
 0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\sum \\min(p, q)$.
 """,
         "speculation": """
-For the heavy storyteller, about three times. A step waits for 155 MB, and judging several tokens waits for the same
+For the heavy storyteller, two to three times. A step waits for 155 MB, and judging several tokens waits for the same
 bytes, so it costs not much more than a step. The draft's step costs next to nothing beside that. What follows from the
 three times is close to what was measured.
 
-The light storyteller gains next to nothing. Calls take half of its step, and the draft has calls, too: its step costs a
+The light storyteller gains little or nothing. Calls take half of its step, and the draft has calls, too: its step costs a
 third of the large one's, and judging has more to multiply. Fourteen times fewer weights don't help where weights are
 not what takes the time.
 """,
