@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from drawn_configs import attending
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
@@ -119,7 +120,7 @@ class StackSubject(Subject):
         cross, padded, self.causal, banded = (bool(choices.option >> bit & 1) for bit in range(4))
         if not self.causal:
             choices = without_random_blocks(choices)
-        self.model = Stack(config, cross=cross)
+        self.model = Stack(attending(config) if cross else config, cross=cross)
         use(self.model, choices)
         self.x = torch.randn(batch, choices.time, config.d_model)
         self.mask: Mask | None = Causal() if self.causal else None
@@ -301,7 +302,7 @@ class TransformerSubject(Subject):
         self.cached = not isinstance(choices.own, WITHOUT_CACHE)
 
     def build(self, choices: Choices) -> nn.Module:
-        decoder = Decoder(VOCAB, choices.config, tied=bool(choices.option % 2))
+        decoder = Decoder(VOCAB, attending(choices.config), tied=bool(choices.option % 2))
         return Transformer(Encoder(VOCAB, choices.config), decoder)
 
     def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:

@@ -41,6 +41,7 @@ from tfbook.models import (
     detr,
     experts,
     feed_forward,
+    gated,
     gpt,
     language_model,
     norms,
@@ -50,6 +51,8 @@ from tfbook.models import (
     reward,
     sentence_encoder,
     seq2seq,
+    state_spaces,
+    states,
     swin,
     transformer,
     vit,
@@ -203,6 +206,10 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     transformer.Decoder: (lambda: _transformer().decoder, lambda m: m(IDS, transformer.Memory(X, LENGTHS)).logits),
     transformer.Transformer: (_transformer, lambda m: m(IDS, LENGTHS, IDS).logits),
     **{
+        kind: (partial(kind, 8, 2), lambda m: m(X))
+        for kind in (gated.MinGru, gated.GatedLinearAttention, gated.Lstm, state_spaces.S4D, state_spaces.Mamba)
+    },
+    **{
         kind: (partial(kind, 4, 4, 3), lambda m: m(X[..., :4], m.project(X[..., :4])))
         for kind in scoring.SCORES.values()
     },
@@ -250,6 +257,11 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     config.WithOptions: (lambda: SMALL.mixer and config.WithOptions(torch.full, (2,), 3.0), lambda m: m()),
     experts.Routes: (lambda: experts.top_experts(X[0], 2), list),
     outputs.Decoded: (lambda: outputs.Decoded(X, None, None), lambda m: m.logits),
+    recurrent.LstmState: (lambda: recurrent.LstmState(X, X), list),
+    states.State: (
+        lambda: _used(gpt.Gpt(9, replace(SMALL, mixer="Mamba"))).blocks[0].past,
+        lambda m: [m.get("inputs"), m.get("h")],
+    ),
     recurrent.CellWeights: (lambda: recurrent.CellWeights.of(nn.GRU(2, 3)), list),
     seq2seq.Annotations: (lambda: seq2seq.Annotations(X, X, ALLOWED), list),
     seq2seq.DecoderState: (lambda: seq2seq.DecoderState(X, None), lambda m: m.hidden),
@@ -280,6 +292,7 @@ ABSTRACT = {  # nothing is made of these themselves
     efficient.BlockAttention,
     efficient.GridAttention,
     seq2seq.RecurrentDecoder,
+    states.Recurrence,
 }
 ELSEWHERE = {
     sentence_encoder.SentenceEncoder,

@@ -22,10 +22,12 @@ from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.cnn import Cnn
 from tfbook.models.experts import MixtureOfExperts, dense_dispatch
 from tfbook.models.feed_forward import SwiGLU
+from tfbook.models.gated import MinGru
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.norms import RMSNorm
 from tfbook.models.reward import RewardModel
+from tfbook.models.scans import parallel_scan
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.vit import Deit, Vit, VitConfig
 
@@ -72,6 +74,9 @@ LANGUAGE_MODELS: dict[str, Callable[[], nn.Module]] = {
     "tiled": partial(attending, Tiled(4)),
     "linear": partial(attending, Linear(chunk=4)),
     "LSH": partial(attending, Lsh(4, 4)),
+    **{name: partial(gpt, mixer=name) for name in ("MinGru", "GatedLinearAttention", "Lstm", "S4D", "Mamba")},
+    "minGRU by a tree": partial(gpt, mixer=partial(MinGru, scan=parallel_scan)),
+    "hybrid": partial(gpt, position="rotary", mixer=("Mamba", MultiHeadAttention)),
     "Performer": partial(attending, Performer(16), BidirectionalModel),  # a causal one halves chunks by their values
 }
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
