@@ -152,7 +152,7 @@ def _check_sees_no_padding(model: LanguageModel) -> None:
     for block in model.new_cache().blocks:
         if not isinstance(block.past, Cache | State):
             found = f"a mixer of the model keeps a {type(block.past).__name__}"
-            raise ValueError(f"lengths differ and {found}; expected attention or a recurrence of the package, which leave padding out")
+            raise ValueError(f"lengths differ and {found}; expected attention or a State: they leave padding out")
 
 
 def checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:

@@ -72,8 +72,8 @@ class Config(Savable):
 
     A part is given by its class, its name or a `partial` with options: `Config(norm=RMSNorm, feed_forward="SwiGLU",
     mixer=partial(GroupedQueryAttention, groups=2))`. Of several mixers in a tuple the layers take one each in turn:
-    `Config(mixer=(Mamba, Mamba, MultiHeadAttention))` is a hybrid. Raises ValueError for impossible sizes and unknown names, and
-    TypeError for a part that cannot be called.
+    `Config(mixer=(Mamba, Mamba, MultiHeadAttention))` is a hybrid. Raises ValueError for impossible sizes and unknown
+    names, and TypeError for a part that cannot be called.
     """
 
     d_model: int = 128

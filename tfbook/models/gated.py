@@ -83,9 +83,9 @@ def gated_sums(
     log_decay: Float[Tensor, "batch head time"],
     start: Float[Tensor, "batch head d_head d_head"],
 ) -> tuple[Float[Tensor, "batch head time d_head"], Float[Tensor, "batch head d_head d_head"]]:
-    """Σ_{j ≤ t} (q_t · k_j) e^{D_t − D_j} v_j, where D sums the log decays, and the state Σ_j e^{D − D_j} k_j v_jᵀ at the end.
+    """Σ_{j ≤ t} (q_t · k_j) e^{D_t − D_j} v_j, where D sums the log decays, and the state Σ_j e^{D − D_j} k_j v_jᵀ.
 
-    All exponents are at most 0, so nothing overflows (Dao and Gu, 2024, section 6; Sun et al., 2023, with fixed decays).
+    All exponents are at most 0, so nothing overflows (Dao and Gu, 2024, section 6; Sun et al., 2023, for fixed decays).
     """
     sums = log_decay.cumsum(dim=-1)
     apart = (sums[..., :, None] - sums[..., None, :]).tril()

@@ -141,7 +141,7 @@ def chunked_scan(
     *,
     chunk: int | None = None,
 ) -> Inexact[Tensor, "batch time *state"]:
-    """`chunk` + time / `chunk` steps, on as many rows as there are chunks; the fastest of the three where cores are few.
+    """`chunk` + time / `chunk` steps, on as many rows as there are chunks; the fastest of the three on a few cores.
 
     Unless given, chunks have 16 positions, or all where one step is `WIDE`. Raises ValueError when `chunk` < 1 or the
     shapes of a, b and start do not fit.

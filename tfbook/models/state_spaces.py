@@ -143,10 +143,10 @@ def selective_scan(
 
 
 class Mamba(Recurrence):
-    """W_O (y ⊙ SiLU(z)) with y = selective_scan(u) + D ⊙ u and u = SiLU(convolution(W_in x)) (Gu and Dao, 2023, figure 3).
+    """W_O (y ⊙ SiLU(z)), y = selective_scan(u) + D ⊙ u, u = SiLU(convolution(W_in x)) (Gu and Dao, 2023, figure 3).
 
-    `state` numbers for each of `width` channels (2 d_model unless given), whose decays begin at −1 … −`state`; Δ, B and C
-    come from u, Δ through `rank` numbers (d_model / 16 unless given). `selective` is the function that scans. Raises
+    `state` numbers for each of `width` channels (2 d_model unless given), whose decays begin at −1 … −`state`; Δ, B
+    and C come from u, Δ through `rank` numbers (d_model / 16 unless given). `selective` is the function that scans. Raises
     ValueError for a size < 1.
     """
 
