@@ -127,7 +127,7 @@ def selective_scan(
     A: Float[Tensor, "width state"],
     B: Float[Tensor, "batch time state"],
     C: Float[Tensor, "batch time state"],
-    start: Float[Tensor, "batch width state"] | None = None,
+    start: Float[Tensor, "batch width state"],
     *,
     scan: Scan = chunked_scan,
 ) -> tuple[Float[Tensor, "batch time width"], Float[Tensor, "batch width state"]]:
@@ -138,7 +138,7 @@ def selective_scan(
     decays = torch.exp(step[..., None] * A)
     h = scan(decays, (step * x)[..., None] * B[:, :, None], start)
     if not h.shape[1]:
-        return x, torch.zeros_like(h.sum(dim=1)) if start is None else start
+        return x, start
     return (h @ C[..., None])[..., 0], h[:, -1]
 
 
@@ -146,7 +146,7 @@ class Mamba(Recurrence):
     """W_O (y ⊙ SiLU(z)), y = selective_scan(u) + D ⊙ u, u = SiLU(convolution(W_in x)) (Gu and Dao, 2023, figure 3).
 
     `state` numbers for each of `width` channels (2 d_model unless given), whose decays begin at −1 … −`state`; Δ, B
-    and C come from u, Δ through `rank` numbers (d_model / 16 unless given). `selective` is the function that scans. Raises
+    and C come from u, Δ through `rank` numbers (d_model / 16 unless given). `selective` is the scan. Raises
     ValueError for a size < 1.
     """
 
@@ -187,6 +187,8 @@ class Mamba(Recurrence):
         step, B, C = self.W_x(u).split([self.rank, self.state, self.state], dim=-1)
         step = F.softplus(wide(self.W_step(step) + self.step_bias))
         A, start = -torch.exp(wide(self.A_log)), None if cache is None else cache.get("h")
+        if start is None:
+            start = step.new_zeros(len(x), *A.shape)
         y, last = self.selective(wide(u), step, A, wide(B), wide(C), start)
         if cache is not None:
             cache.kept["h"] = last
