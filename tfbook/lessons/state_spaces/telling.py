@@ -25,16 +25,17 @@ from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
 from tfbook.models.gpt import Gpt
 from tfbook.models.state_spaces import Mamba
 from tfbook.pretrain.storyteller import Storyteller, tell
-from tfbook.text.vocabulary import PAD
+from tfbook.text.vocabulary import BOS, PAD
 from tfbook.training.losses import next_token_loss
 
 SIZES: dict[str, Any] = {"d_model": 96, "heads": 4, "d_ff": 192, "layers": 2, "position": "rotary"}
+WINDOW = 6  # positions: as many numbers as Mamba's state
 MAMBA = partial(Mamba, width=112, state=8)  # as many parameters as attention, to 1%
 MIXERS: dict[str, Any] = {
     "attention": MultiHeadAttention,
     "Mamba": MAMBA,
     "hybrid": (MAMBA, MultiHeadAttention),
-    "window": partial(MultiHeadAttention, implementation=Banded(5)),  # 6 positions: Mamba's state in numbers
+    "window": partial(MultiHeadAttention, implementation=Banded(WINDOW - 1)),
     "LSTM": partial(Lstm, width=54),
     "minGRU": partial(MinGru, width=128),
     "gated linear attention": GatedLinearAttention,
@@ -113,6 +114,25 @@ def _bytes(past: Any) -> int:
     if hasattr(past, "nbytes"):
         return past.nbytes()
     return sum(kept.numel() * kept.element_size() for kept in past.seen())
+
+
+@torch.no_grad()
+def word_steps(model: Gpt, words: Sequence[str], *, layer: int = 0) -> list[float]:
+    """The mean step Δ over the channels of one Mamba layer, at each word."""
+    mixer, seen = model.stack.blocks[layer].mixer.branch, []
+    scan = mixer.selective
+
+    def watched(x: Tensor, step: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(step)
+        return scan(x, step, *rest)
+
+    mixer.selective = watched
+    try:
+        ids = [BOS, *data.load("stories").vocabulary.encode(list(words))]
+        model.eval()(torch.tensor([ids], device=runtime.device()))
+    finally:
+        mixer.selective = scan
+    return seen[0][0, 1:].mean(dim=-1).tolist()
 
 
 @experiment
