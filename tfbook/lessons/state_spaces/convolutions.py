@@ -1,0 +1,85 @@
+"""Convolutions of lesson 17: melodies of plucked strings, continued by networks that see far or near."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook.course.experiments import experiment
+from tfbook.data.sounds import from_mu_law, melody, mu_law
+from tfbook.models.wave_net import WaveNet, WaveNetConfig, generate_sound
+
+# ---- melodies --------------------------------------------------------------------------------------------------------
+
+RATE = 4000  # samples per second
+NOTE = 400  # samples of one note: a tenth of a second
+STRINGS = (36, 30, 27, 24, 20, 18)  # periods in samples, from low to high: about A2, C3, D3, E3, G3 and A3
+PROMPT = 3 * NOTE
+CONTINUED = 10  # notes that follow a prompt
+
+
+def walk(notes: int, generator: torch.Generator) -> list[int]:
+    """Strings, by number, of a random walk: each note is one string higher or lower than the one before."""
+    place = int(torch.randint(len(STRINGS), (1,), generator=generator))
+    places = [place]
+    for up in torch.randint(2, (notes - 1,), generator=generator).tolist():
+        step = 1 if place == 0 or (up and place < len(STRINGS) - 1) else -1
+        place += step
+        places.append(place)
+    return places
+
+
+def melodies(count: int, notes: int, *, seed: int) -> Int[Tensor, "melody time"]:
+    """Melodies of plucked strings as levels of 8 bits."""
+    generator = torch.Generator().manual_seed(seed)
+    walks = [[STRINGS[place] for place in walk(notes, generator)] for _ in range(count)]
+    return mu_law(torch.stack([melody(periods, NOTE, generator) for periods in walks]))
+
+
+# ---- networks --------------------------------------------------------------------------------------------------------
+
+DILATED = WaveNetConfig()
+UNDILATED = replace(DILATED, dilations=(1,) * len(DILATED.dilations))  # the same layers and parameters
+NETWORKS = {"dilated": DILATED, "not dilated": UNDILATED}
+
+
+def bits(logits: Float[Tensor, "melody time level"], ids: Int[Tensor, "melody time"]) -> Float[Tensor, ""]:
+    """Mean bits per sample for what comes after each sample."""
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()) / math.log(2)
+
+
+def learn_melodies(
+    config: WaveNetConfig,
+    *,
+    steps: int,
+    seed: int,
+    batch: int = 4,
+    length: int = 1600,
+    rate: float = 4e-3,
+    report: Callable[[int, float], None] = lambda step, loss: None,
+) -> WaveNet:
+    """A WaveNet trained with Adam on pieces of new melodies, its learning rate falling to 0 along a cosine."""
+    torch.manual_seed(seed)
+    model = WaveNet(config)
+    sounds, generator = melodies(64, 24, seed=1000 + seed), torch.Generator().manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / steps)) / 2
+        rows = torch.randint(len(sounds), (batch,), generator=generator).tolist()
+        starts = torch.randint(sounds.shape[1] - length, (batch,), generator=generator).tolist()
+        ids = torch.stack([sounds[row, start : start + length] for row, start in zip(rows, starts, strict=True)])
+        loss = bits(model(ids), ids)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        report(step, float(loss.detach()))
+    return model.eval()
