@@ -39,7 +39,7 @@ def from_mu_law(ids: Int[Tensor, "*rows time"], *, levels: int = 256) -> Float[T
 
 
 def plucked(
-    period: int, samples: int, *, pick: float = 0.3, loudness: float = 0.9, decay: float = 0.996
+    period: int, samples: int, *, pick: float = 0.3, loudness: float = 0.8, decay: float = 0.996
 ) -> Float[Tensor, " time"]:
     """y_t = decay · (y_{t−N} + y_{t−N−1}) / 2 with N = `period`: a loop that rings like a string (Karplus & Strong, 1983).
 
@@ -57,14 +57,12 @@ def plucked(
     return torch.tensor(sound[:samples])
 
 
-def melody(periods: Sequence[int], samples: int, generator: torch.Generator | None = None) -> Float[Tensor, " time"]:
-    """One string after the other, each for so many samples, plucked at a random place, from soft to loud."""
-    chance = torch.rand(len(periods), 2, generator=generator).tolist()
-    notes = [
-        plucked(period, samples, pick=0.15 + 0.35 * place, loudness=0.45 + 0.45 * loudness)
-        for period, (place, loudness) in zip(periods, chance, strict=True)
-    ]
-    return torch.cat(notes)
+def melody(
+    periods: Sequence[int], samples: int, *, hiss: float = 0.02, generator: torch.Generator | None = None
+) -> Float[Tensor, " time"]:
+    """One string after the other, each for so many samples, under white noise of standard deviation `hiss`."""
+    notes = torch.cat([plucked(period, samples) for period in periods])
+    return notes + hiss * torch.randn(len(notes), generator=generator)
 
 
 # ---- listening ---------------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def melodies(count: int, notes: int, *, seed: int) -> Int[Tensor, "melody time"]
     """Melodies of plucked strings as levels of 8 bits."""
     generator = torch.Generator().manual_seed(seed)
     walks = [[STRINGS[place] for place in walk(notes, generator)] for _ in range(count)]
-    return mu_law(torch.stack([melody(periods, NOTE, generator) for periods in walks]))
+    return mu_law(torch.stack([melody(periods, NOTE, generator=generator) for periods in walks]))
 
 
 # ---- networks --------------------------------------------------------------------------------------------------------
