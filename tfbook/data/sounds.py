@@ -58,7 +58,7 @@ def plucked(
 
 
 def melody(
-    periods: Sequence[int], samples: int, *, hiss: float = 0.02, generator: torch.Generator | None = None
+    periods: Sequence[int], samples: int, *, hiss: float = 0.004, generator: torch.Generator | None = None
 ) -> Float[Tensor, " time"]:
     """One string after the other, each for so many samples, under white noise of standard deviation `hiss`."""
     notes = torch.cat([plucked(period, samples) for period in periods])

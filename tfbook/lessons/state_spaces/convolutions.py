@@ -83,3 +83,41 @@ def learn_melodies(
         optimizer.step()
         report(step, float(loss.detach()))
     return model.eval()
+
+
+# ---- judging a continuation ------------------------------------------------------------------------------------------
+
+IN_TUNE = 0.7  # correlation with itself one period earlier; of hiss alone it is near 0
+NEAR_BEAT = 20  # samples, 5 ms
+
+
+def heard(sound: Float[Tensor, " time"]) -> list[int | None]:
+    """The string that each note's time holds, by its period; None where no string's period repeats."""
+    found: list[int | None] = []
+    for note in sound.split(NOTE):
+        note = note[NOTE // 8 :] - note.mean()
+        agreement = []
+        for period in STRINGS:
+            later, earlier = note[period + 1 :], (note[1:-period] + note[: -period - 1]) / 2
+            agreement.append(float(F.cosine_similarity(later, earlier, dim=0)))
+        good = [place for place, r in enumerate(agreement) if r > max(IN_TUNE, 0.95 * max(agreement))]
+        found.append(max(good, default=None))  # of a period and twice that period, the shorter
+    return found
+
+
+def onset(sound: Float[Tensor, " time"], width: int = 40) -> int:
+    """Where the next `width` samples are louder than the last ones by most."""
+    loudness = sound.square().unfold(0, width, 1).mean(dim=-1)
+    return width + int((loudness[width:] / loudness[:-width].clamp(min=1e-4)).argmax())
+
+
+def judged(sound: Float[Tensor, " time"], before: int | None) -> dict[str, list[bool]]:
+    """Of each note of a sound: does it hold a string, and the neighbor of the one before; of each beat: is it struck?"""
+    strings = heard(sound)
+    steps = list(zip([before, *strings[:-1]], strings, strict=True))
+    beats = [onset(sound[beat - NOTE // 2 : beat + NOTE // 2]) - NOTE // 2 for beat in range(NOTE, len(sound), NOTE)]
+    return {
+        "in tune": [string is not None for string in strings],
+        "a neighbor follows": [None not in step and abs(step[0] - step[1]) == 1 for step in steps],  # type: ignore[operator]
+        "on the beat": [abs(distance) <= NEAR_BEAT for distance in beats],
+    }
