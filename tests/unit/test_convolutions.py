@@ -161,9 +161,7 @@ def test_prompts_of_different_lengths_are_refused() -> None:
     """No mask hides the padding from a convolution."""
     model = Gpt(9, Config(d_model=8, heads=1, d_ff=8, mixer=DilatedConvolution)).eval()
     with pytest.raises(ValueError, match="a mixer of the model keeps a RecentInputs; expected attention"):
-        sampling.stream(
-            model, torch.ones(2, 4, dtype=torch.long), lengths=torch.tensor([4, 2]), max_new_tokens=2
-        )
+        sampling.stream(model, torch.ones(2, 4, dtype=torch.long), lengths=torch.tensor([4, 2]), max_new_tokens=2)
 
 
 # ---- WaveNet -----------------------------------------------------------------------------------------------------
@@ -196,9 +194,7 @@ def test_sounds_are_generated_as_if_all_were_read_again() -> None:
     """Drawn from the logits of the whole, at a low temperature the likeliest; the caches keep their size."""
     model, prompt = WaveNet(SMALL).eval(), torch.randint(7, (2, 4))
     for temperature in (1.0, 1e-4):
-        found = generate_sound(
-            model, prompt, 12, temperature=temperature, generator=torch.Generator().manual_seed(3)
-        )
+        found = generate_sound(model, prompt, 12, temperature=temperature, generator=torch.Generator().manual_seed(3))
         ids, generator = prompt, torch.Generator().manual_seed(3)
         for _ in range(12):
             p = (model(ids)[:, -1] / temperature).softmax(dim=-1)

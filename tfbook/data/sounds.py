@@ -38,19 +38,26 @@ def from_mu_law(ids: Int[Tensor, "*rows time"], *, levels: int = 256) -> Float[T
 # ---- strings -----------------------------------------------------------------------------------------------------
 
 
-def plucked(
-    period: int, samples: int, *, pick: float = 0.3, loudness: float = 0.8, decay: float = 0.996
-) -> Float[Tensor, " time"]:
+FADE = 0.15  # of the loudness is left when a note ends
+
+
+def decay_of(period: int, samples: int) -> float:
+    """The factor per period that leaves `FADE` after so many samples."""
+    return FADE ** ((period + 0.5) / samples)
+
+
+def plucked(period: int, samples: int, *, pick: float = 0.3, loudness: float = 0.8) -> Float[Tensor, " time"]:
     """y_t = decay · (y_{t−N} + y_{t−N−1}) / 2 with N = `period`: a loop that rings like a string (Karplus & Strong, 1983).
 
-    It starts as a string pulled into a triangle at `pick`, a share of its length. The period is N + ½ samples, and high
-    overtones fade first. Raises ValueError unless 0 < `pick` < 1.
+    It starts as a string pulled into a triangle at `pick`, a share of its length. The period is N + ½ samples, and the
+    averages damp high overtones first; the decay is that of `decay_of`. Raises ValueError unless 0 < `pick` < 1.
     """
     if not 0 < pick < 1:
         raise ValueError(f"pick is {pick}; expected a share of the string between 0 and 1")
     place = torch.linspace(0, 1, period + 2)[:-1]
     string = torch.minimum(place / pick, (1 - place) / (1 - pick))
     string = string - string.mean()
+    decay = decay_of(period, samples)
     sound = (loudness * string / string.abs().max()).tolist()
     while len(sound) < samples:
         sound.append(decay * (sound[-period] + sound[-period - 1]) / 2)

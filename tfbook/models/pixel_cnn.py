@@ -73,9 +73,7 @@ class PixelCnn(nn.Module):
         """Logits of each pixel from earlier ones alone, all at once."""
         return self.from_vectors(self.embed(ids))
 
-    def from_vectors(
-        self, x: Float[Tensor, "batch row column d_model"]
-    ) -> Float[Tensor, "batch row column level"]:
+    def from_vectors(self, x: Float[Tensor, "batch row column d_model"]) -> Float[Tensor, "batch row column level"]:
         """The same from the vectors of the pixels, by which one can take derivatives."""
         x = self.first(x.movedim(-1, 1))
         for layer in self.layers:

@@ -19,10 +19,20 @@ METHODS = {  # one look for each way to continue a melody
     "dilated": Method(COLORS[0], MARKERS[0]),
     "not dilated": Method(COLORS[1], MARKERS[1]),
     "linear prediction": Method(COLORS[2], MARKERS[2]),
-    "repeat the period": Method(GREEN, MARKERS[3]),
+    "the string rings on": Method(GREEN, MARKERS[3]),
     "the melody": Method(INK, "v"),
     "loudness alone": Method(KHAKI, "X"),
 }
+
+
+def _bare(axes: Axes) -> None:
+    """No ticks, no grid, no frame."""
+    axes.set(xticks=[], yticks=[])
+    axes.tick_params(length=0)
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
 
 # ---- what a stack of filters sees ------------------------------------------------------------------------------------
 
@@ -32,7 +42,7 @@ def _connections(axes: Axes, kernel: int, dilations: Sequence[int], strides: Seq
     steps = [1]
     for stride in strides:
         steps.append(steps[-1] * stride)
-    last = (width - 1) // steps[-1] * steps[-1]
+    last = width - 1
     for layer, step in enumerate(steps):
         places = np.arange(last % step, width, step)
         axes.plot(places, np.full(len(places), layer), "o", color="#d5dae0", markersize=7, linestyle="none")
@@ -63,11 +73,8 @@ def draw_receptive_fields(width: int = 16) -> Figure:
     for axes, (name, (dilations, strides)) in zip(panels, kinds.items(), strict=True):
         seen = _connections(axes, 2, dilations, strides, width)
         outputs = width // int(np.prod(strides))
-        axes.set(xticks=[], yticks=range(4), yticklabels=["input", "layer 1", "layer 2", "layer 3"], ylim=(-0.6, 3.4))
-        axes.tick_params(length=0)
-        axes.grid(visible=False)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        _bare(axes)
+        axes.set(yticks=range(4), yticklabels=["input", "layer 1", "layer 2", "layer 3"], ylim=(-0.6, 3.4))
         axes.set_title(name, loc="center", fontweight="normal", fontsize=11)
         axes.set_xlabel(f"sees {seen} inputs · {outputs} outputs for {width} inputs", fontsize=10, color=SOFT)
     figure.suptitle("Dilation sees as far as a stride and keeps every output", fontsize=12, fontweight="bold")
@@ -86,8 +93,7 @@ def draw_two_filters(paths: Sequence[Tensor]) -> Figure:
         for (row, column), number in np.ndenumerate(counts.numpy()):
             if number:
                 axes.text(column, row, int(number), ha="center", va="center", color="white" if number > 6 else INK)
-        axes.set(xticks=[], yticks=[])
-        axes.grid(visible=False)
+        _bare(axes)
         axes.set_title(title, loc="center", fontweight="normal", fontsize=10.5)
     figure.suptitle("3 × 3 twice sees 5 × 5", fontsize=12, fontweight="bold")
     return figure
@@ -143,25 +149,24 @@ def draw_sounds(sounds: Mapping[str, Tensor], rate: int, prompt: int, note: int,
 
 
 def draw_orders(size: int = 5) -> Figure:
-    """Three orders in which the pixels of an image can be generated."""
+    """The order in which pixels are generated, and two in which a recurrent network can read a known image."""
     import matplotlib.pyplot as plt
 
     row, column = torch.meshgrid(torch.arange(size), torch.arange(size), indexing="ij")
     orders = {
-        "pixel by pixel (raster)": row * size + column,
-        "row by row": row,
-        "diagonal by diagonal": row + column,
+        "to generate: raster order": row * size + column,
+        "Row LSTM's states": row,
+        "Diagonal BiLSTM's states": row + column,
     }
     figure, panels = plt.subplots(1, 3, figsize=(8.4, 3.1))
     for axes, (name, order) in zip(panels, orders.items(), strict=True):
         axes.imshow(order, cmap="Blues", vmin=-0.4 * float(order.max()), vmax=1.6 * float(order.max()))
         for (i, j), number in np.ndenumerate(order.numpy()):
             axes.text(j, i, int(number) + 1, ha="center", va="center", color=INK, fontsize=10)
-        axes.set(xticks=[], yticks=[])
-        axes.grid(visible=False)
+        _bare(axes)
         axes.set_title(name, loc="center", fontweight="normal", fontsize=10.5)
         axes.set_xlabel(f"{int(order.max()) + 1} steps", fontsize=10, color=SOFT)
-    figure.suptitle("An image as a sequence: what has the same number is computed together", fontsize=12, fontweight="bold")
+    figure.suptitle("What has the same number is computed together", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -184,6 +189,8 @@ def draw_blind_spot(sights: Mapping[str, Tensor], place: tuple[int, int]) -> Fig
         axes.set_yticks(np.arange(rows + 1) - 0.5, labels=[])
         axes.tick_params(length=0)
         axes.grid(color="white", linewidth=1)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
         axes.plot(place[1], place[0], "o", color=INK, markersize=7)
         missed = int((earlier & (sight == 0)).sum())
         axes.set_title(name, loc="center", fontweight="normal", fontsize=10.5)

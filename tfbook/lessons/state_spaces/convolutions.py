@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook.course.experiments import experiment
 from tfbook.data.sounds import from_mu_law, melody, mu_law
-from tfbook.models.wave_net import WaveNet, WaveNetConfig, generate_sound
+from tfbook.models.wave_net import WaveNet, WaveNetConfig
 
 # ---- melodies --------------------------------------------------------------------------------------------------------
 
@@ -22,6 +21,7 @@ RATE = 4000  # samples per second
 NOTE = 400  # samples of one note: a tenth of a second
 STRINGS = (36, 30, 27, 24, 20, 18)  # periods in samples, from low to high: about A2, C3, D3, E3, G3 and A3
 PROMPT = 3 * NOTE
+HISS = 0.03  # standard deviation of the noise on what a network reads while it learns, not on what it predicts
 CONTINUED = 10  # notes that follow a prompt
 
 
@@ -45,7 +45,7 @@ def melodies(count: int, notes: int, *, seed: int) -> Int[Tensor, "melody time"]
 
 # ---- networks --------------------------------------------------------------------------------------------------------
 
-DILATED = WaveNetConfig()
+DILATED = WaveNetConfig(dilations=tuple(2**layer for layer in range(9)))  # 1, 2, 4, …, 256
 UNDILATED = replace(DILATED, dilations=(1,) * len(DILATED.dilations))  # the same layers and parameters
 NETWORKS = {"dilated": DILATED, "not dilated": UNDILATED}
 
@@ -61,7 +61,7 @@ def learn_melodies(
     steps: int,
     seed: int,
     batch: int = 4,
-    length: int = 1600,
+    length: int = 1200,
     rate: float = 4e-3,
     report: Callable[[int, float], None] = lambda step, loss: None,
 ) -> WaveNet:
@@ -76,7 +76,8 @@ def learn_melodies(
         rows = torch.randint(len(sounds), (batch,), generator=generator).tolist()
         starts = torch.randint(sounds.shape[1] - length, (batch,), generator=generator).tolist()
         ids = torch.stack([sounds[row, start : start + length] for row, start in zip(rows, starts, strict=True)])
-        loss = bits(model(ids), ids)
+        noise = HISS * torch.randn(ids.shape, generator=generator)
+        loss = bits(model(mu_law(from_mu_law(ids) + noise)), ids)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -88,36 +89,44 @@ def learn_melodies(
 # ---- judging a continuation ------------------------------------------------------------------------------------------
 
 IN_TUNE = 0.7  # correlation with itself one period earlier; of hiss alone it is near 0
-NEAR_BEAT = 20  # samples, 5 ms
+STRUCK = 3.0  # how much louder the samples after a pluck are than those before
+SHORTEST = NOTE // 4  # samples between plucks
 
 
-def heard(sound: Float[Tensor, " time"]) -> list[int | None]:
-    """The string that each note's time holds, by its period; None where no string's period repeats."""
-    found: list[int | None] = []
-    for note in sound.split(NOTE):
-        note = note[NOTE // 8 :] - note.mean()
-        agreement = []
-        for period in STRINGS:
-            later, earlier = note[period + 1 :], (note[1:-period] + note[: -period - 1]) / 2
-            agreement.append(float(F.cosine_similarity(later, earlier, dim=0)))
-        good = [place for place, r in enumerate(agreement) if r > max(IN_TUNE, 0.95 * max(agreement))]
-        found.append(max(good, default=None))  # of a period and twice that period, the shorter
-    return found
+def string_of(note: Float[Tensor, " time"]) -> int | None:
+    """The string, by number, whose period the sound repeats; None where it repeats none of them."""
+    note = note - note.mean()
+    agreement = []
+    for period in STRINGS:
+        later, earlier = note[period + 1 :], (note[1:-period] + note[: -period - 1]) / 2
+        agreement.append(float(F.cosine_similarity(later, earlier, dim=0)))
+    good = [string for string, r in enumerate(agreement) if r > max(IN_TUNE, 0.95 * max(agreement))]
+    return max(good, default=None)  # of a period and twice that period, the shorter
 
 
-def onset(sound: Float[Tensor, " time"], width: int = 40) -> int:
-    """Where the next `width` samples are louder than the last ones by most."""
+def plucks(sound: Float[Tensor, " time"], width: int = 40) -> list[int]:
+    """Where the next `width` samples are much louder than the last ones, the clearest places first, then in order."""
     loudness = sound.square().unfold(0, width, 1).mean(dim=-1)
-    return width + int((loudness[width:] / loudness[:-width].clamp(min=1e-4)).argmax())
+    rise = loudness[width:] / loudness[:-width].clamp(min=1e-4)
+    places: list[int] = []
+    for place in rise.argsort(descending=True).tolist():
+        if rise[place] < STRUCK:
+            break
+        if all(abs(place - other) >= SHORTEST for other in places):
+            places.append(place)
+    return sorted(place + width for place in places)
 
 
-def judged(sound: Float[Tensor, " time"], before: int | None) -> dict[str, list[bool]]:
-    """Of each note of a sound: does it hold a string, and the neighbor of the one before; of each beat: is it struck?"""
-    strings = heard(sound)
-    steps = list(zip([before, *strings[:-1]], strings, strict=True))
-    beats = [onset(sound[beat - NOTE // 2 : beat + NOTE // 2]) - NOTE // 2 for beat in range(NOTE, len(sound), NOTE)]
-    return {
-        "in tune": [string is not None for string in strings],
-        "a neighbor follows": [None not in step and abs(step[0] - step[1]) == 1 for step in steps],  # type: ignore[operator]
-        "on the beat": [abs(distance) <= NEAR_BEAT for distance in beats],
-    }
+def judged(sound: Float[Tensor, " time"]) -> dict[str, float]:
+    """Of the notes of a sound that begins with one: how many hold a string, follow a neighbor, last as long as they should.
+
+    Shares of as many notes as there should be, or of those that there are, if they are more.
+    """
+    starts = [0, *(place for place in plucks(sound) if place >= SHORTEST)]
+    ends = [*starts[1:], len(sound)]
+    strings = [string_of(sound[start:end]) for start, end in zip(starts, ends, strict=True)]
+    steps = sum(None not in pair and abs(pair[0] - pair[1]) == 1 for pair in pairwise(strings))  # type: ignore[operator]
+    lengths = sum(abs(end - start - NOTE) <= NOTE // 10 for start, end in zip(starts, ends, strict=True))
+    notes = max(len(starts), round(len(sound) / NOTE))
+    in_tune = sum(string is not None for string in strings)
+    return {"in tune": in_tune / notes, "a neighbor follows": steps / (notes - 1), "in time": lengths / notes}
