@@ -18,7 +18,7 @@ from torch import Tensor
 
 
 def mu_law(sound: Float[Tensor, "*rows time"], *, levels: int = 256) -> Int[Tensor, "*rows time"]:
-    """The level, 0 to `levels` − 1, of each amplitude x: sign(x) · ln(1 + μ|x|) / ln(1 + μ) in equal steps, μ = levels − 1.
+    """The level, 0 to μ = `levels` − 1, of each amplitude x: sign(x) · ln(1 + μ|x|) / ln(1 + μ) in equal steps.
 
     Steps are small where the sound is soft, where ears are sensitive (ITU-T G.711). Amplitudes beyond ±1 are clipped.
     """
@@ -47,10 +47,11 @@ def decay_of(period: int, samples: int) -> float:
 
 
 def plucked(period: int, samples: int, *, pick: float = 0.3, loudness: float = 0.8) -> Float[Tensor, " time"]:
-    """y_t = decay · (y_{t−N} + y_{t−N−1}) / 2 with N = `period`: a loop that rings like a string (Karplus & Strong, 1983).
+    """y_t = decay · (y_{t−N} + y_{t−N−1}) / 2 with N = `period`: a loop that rings like a string.
 
-    It starts as a string pulled into a triangle at `pick`, a share of its length. The period is N + ½ samples, and the
-    averages damp high overtones first; the decay is that of `decay_of`. Raises ValueError unless 0 < `pick` < 1.
+    (Karplus & Strong, 1983.) It starts as a string pulled into a triangle at `pick`, a share of its length. The
+    period is N + ½ samples, and the averages damp high overtones first; the decay is that of `decay_of`. Raises
+    ValueError unless 0 < `pick` < 1.
     """
     if not 0 < pick < 1:
         raise ValueError(f"pick is {pick}; expected a share of the string between 0 and 1")

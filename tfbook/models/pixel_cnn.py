@@ -1,4 +1,4 @@
-"""PixelCNN: an image, pixel by pixel, from masked convolutions. Shapes: batch, row, column, channel; level of a pixel."""
+"""PixelCNN: an image, pixel by pixel, from masked convolutions. Shapes: batch, row, column, channel; level."""
 
 from __future__ import annotations
 

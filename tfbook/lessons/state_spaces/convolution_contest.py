@@ -33,7 +33,7 @@ from tfbook.models.wave_net import WaveNet, generate_sound
 
 STEPS = 400
 SEEDS = (0, 1, 2)
-ASKED = 16  # melodies of which no network has heard the order of notes and the hiss
+ASKED = 16  # new melodies of the same kind
 TEMPERATURE = 0.7
 ORDER = 64  # of linear prediction: two periods of most strings
 
@@ -71,7 +71,7 @@ def network_row(model: WaveNet, asked: Int[Tensor, "melody time"], seed: int) ->
     return {"bits": found, **scores(from_mu_law(ids)), "sound": packed(ids[0])}
 
 
-def rival_rows(learned: Int[Tensor, "melody time"], asked: Int[Tensor, "melody time"]) -> list[dict[str, Any]]:
+def rival_rows(learned: Int[Tensor, "other past"], asked: Int[Tensor, "melody time"]) -> list[dict[str, Any]]:
     """The same of linear prediction, of the strings' own rule and of loudness alone; and the melodies themselves."""
     prompts, samples = from_mu_law(asked[:, :PROMPT]), asked.shape[1] - PROMPT
     weights = linear_weights(from_mu_law(learned), ORDER)

@@ -1,4 +1,4 @@
-"""Figures of lesson 17's convolutions: what a stack of filters sees, melodies that networks continue, orders of pixels."""
+"""Figures of lesson 17's convolutions: what a stack of filters sees, continued melodies, orders of pixels."""
 
 from __future__ import annotations
 

@@ -35,15 +35,15 @@ def level_bits(
     return -(0.999 * p + 0.001 / LEVELS).log2().mean()
 
 
-def rival_bits(predict: Predict, learned: Int[Tensor, "melody time"], asked: Int[Tensor, "melody time"]) -> float:
-    """Bits per sample after a prompt, by a prediction whose noise has the best scale for the melodies that it learned."""
+def rival_bits(predict: Predict, learned: Int[Tensor, "other past"], asked: Int[Tensor, "melody time"]) -> float:
+    """Bits per sample after a prompt, by a prediction whose noise has the best scale for what it learned."""
     scales = [0.3 * 0.7**i for i in range(16)]
     predicted = predict(from_mu_law(learned))[:, PROMPT:]
     scale = min(scales, key=lambda scale: float(level_bits(predicted, learned[:, PROMPT:], scale)))
     return float(level_bits(predict(from_mu_law(asked))[:, PROMPT:], asked[:, PROMPT:], scale))
 
 
-def loudness_bits(learned: Int[Tensor, "melody time"], asked: Int[Tensor, "melody time"]) -> float:
+def loudness_bits(learned: Int[Tensor, "other past"], asked: Int[Tensor, "melody time"]) -> float:
     """Bits per sample of the levels' frequencies alone, whatever came before."""
     counts = torch.bincount(learned.flatten(), minlength=LEVELS) + 1.0
     return float(-(counts / counts.sum()).log2()[asked[:, PROMPT:]].mean())

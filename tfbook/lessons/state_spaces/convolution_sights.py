@@ -46,7 +46,7 @@ def stack_sight(convolve: Convolve, dilations: tuple[int, ...], time: int = 48, 
 
 
 def filter_paths(layers: int, kernel: int = 3, size: int = 5) -> Float[Tensor, "row column"]:
-    """How many paths lead from each pixel to the middle one through so many convolutions: a derivative, with weights 1."""
+    """How many paths lead from each pixel to the middle one through so many layers: a derivative, with weights 1."""
     x = torch.ones(1, 1, size, size, requires_grad=True)
     y: Tensor = x
     for _ in range(layers):

@@ -118,7 +118,7 @@ def plucks(sound: Float[Tensor, " time"], width: int = 40) -> list[int]:
 
 
 def judged(sound: Float[Tensor, " time"]) -> dict[str, float]:
-    """Of the notes of a sound that begins with one: how many hold a string, follow a neighbor, last as long as they should.
+    """Of a sound that begins with a note: how many notes hold a string, follow a neighbor, last as long as they should.
 
     Shares of as many notes as there should be, or of those that there are, if they are more.
     """
