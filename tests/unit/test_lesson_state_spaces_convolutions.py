@@ -10,6 +10,13 @@ from tfbook.course.experiments import stored
 from tfbook.data.sounds import from_mu_law, melody, mu_law, plucked
 from tfbook.lessons.state_spaces.convolution_contest import packed, rival_rows, scores, unpacked
 from tfbook.lessons.state_spaces.convolution_exercises import dilated_convolution
+from tfbook.lessons.state_spaces.convolution_listening import (
+    HEARD,
+    convolve,
+    first_melody,
+    melody_scores,
+    player,
+)
 from tfbook.lessons.state_spaces.convolution_rivals import (
     by_period,
     level_bits,
@@ -93,10 +100,10 @@ def test_a_network_learns_and_repeats_by_its_seed() -> None:
     tiny = WaveNetConfig(d_model=8, d_skip=8, dilations=(1, 2))
     losses: list[float] = []
     models = [
-        learn_melodies(tiny, steps=40, seed=0, batch=2, length=300, report=lambda step, loss: losses.append(loss))
+        learn_melodies(tiny, steps=60, seed=0, batch=2, length=300, report=lambda step, loss: losses.append(loss))
         for _ in range(2)
     ]
-    assert losses[39] < losses[0] - 1
+    assert losses[59] < losses[0] - 1
     assert torch.equal(models[0].unembed.weight, models[1].unembed.weight)
     assert not models[0].training
 
@@ -199,3 +206,21 @@ def test_what_the_lesson_says_of_the_stored_runs_holds_for_every_seed() -> None:
         assert rows["the melody"][0][name] == 1
     assert max(row["bits"] for row in rows["dilated"]) < min(row["bits"] for row in rows["not dilated"])
     assert max(row["bits"] for row in rows["not dilated"]) < rows["linear prediction"][0]["bits"]
+
+
+def test_the_table_and_the_sounds_are_those_of_the_stored_runs() -> None:
+    rows = stored("state_spaces.continued_melodies").rows
+    table = melody_scores(rows)
+    assert list(table.index) == [*HEARD, "loudness alone"]
+    times = [row["in time"] for row in rows if row["kind"] == "dilated"]
+    assert table["in time"]["dilated"] == f"{sum(times) / 3:.0%} ({min(times):.0%} to {max(times):.0%})"
+    assert table["bits per sample"]["the melody"] == ""
+    prompt, sounds = first_melody(rows)
+    assert list(sounds) == list(HEARD)
+    assert all(len(sound) == 13 * NOTE and torch.equal(sound[:PROMPT], prompt) for sound in sounds.values())
+    assert len(player(sounds["dilated"]).data) < 20_000
+
+
+def test_the_page_s_convolution_is_the_solution() -> None:
+    for case in dilated_convolution.cases():
+        torch.testing.assert_close(convolve(*case), dilated_convolution.reference(*case))

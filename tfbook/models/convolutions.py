@@ -79,7 +79,7 @@ def convolution_inputs(
 
 
 class CausalConvolution(Part):
-    """What all causal convolutions share: how far they reach, their cache, and their inputs side by side."""
+    """The common part of causal convolutions: how far they reach, their cache, and their inputs side by side."""
 
     def __init__(self, d_model: int, heads: int, *, kernel: int = 2, dilation: int = 1, dropout: float = 0.0):
         super().__init__()

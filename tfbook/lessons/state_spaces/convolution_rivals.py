@@ -1,4 +1,4 @@
-"""What a WaveNet has to beat in lesson 17: linear prediction, repeating the last period, and loudness alone.
+"""Rivals of a WaveNet in lesson 17: linear prediction, the string's own rule, and loudness alone.
 
 Shapes: melody, time, lag.
 """
