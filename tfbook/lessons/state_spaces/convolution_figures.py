@@ -131,7 +131,15 @@ def draw_sounds(sounds: Mapping[str, Tensor], rate: int, prompt: int, note: int,
         left.plot(seconds, sound, color=METHODS[name].color, linewidth=0.5, marker="")
         left.set(ylim=(-1, 1), yticks=[])
         left.set_ylabel(name.replace(" ", "\n"), rotation=0, ha="right", va="center", color=METHODS[name].color)
-        right.specgram(sound.numpy(), NFFT=256, Fs=rate, noverlap=224, cmap="Greys", vmin=-90, vmax=-25)
+        right.specgram(
+            sound.numpy() + 1e-5 * np.cos(np.arange(len(sound))),
+            NFFT=256,
+            Fs=rate,
+            noverlap=224,
+            cmap="Greys",
+            vmin=-90,
+            vmax=-25,
+        )
         right.set(ylim=(0, 1000), yticks=(0, 500, 1000))
         for axes in (left, right):
             axes.grid(visible=False)
