@@ -26,7 +26,7 @@ from tfbook.lessons.state_spaces.convolution_rivals import (
     loudness_bits,
     ringing_on,
 )
-from tfbook.lessons.state_spaces.convolution_sights import filter_paths, pixel_sight, sight, stack_sight
+from tfbook.lessons.state_spaces.convolution_sights import filter_paths, pixel_sight, stack_sight
 from tfbook.lessons.state_spaces.convolutions import (
     DILATED,
     NETWORKS,
@@ -157,12 +157,6 @@ def test_rivals_are_judged_like_networks() -> None:
 
 
 # ---- what a stack sees -------------------------------------------------------------------------------------------
-
-
-def test_sight_is_zero_beyond_the_receptive_field() -> None:
-    model = WaveNet(WaveNetConfig(d_model=8, d_skip=8, dilations=(1, 2, 4)))
-    seen = sight(model, torch.randint(256, (3, 20)))
-    assert seen.nonzero().flatten().tolist() == list(range(8))
 
 
 def test_the_reader_s_convolution_is_measured_by_derivatives() -> None:

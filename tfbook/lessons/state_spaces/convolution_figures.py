@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tfbook.plot.house import COLORS, FAINT, GREEN, INK, KHAKI, MARKERS, SOFT, Method
+from tfbook.plot.house import COLORS, FAINT, GREEN, INK, MARKERS, SOFT, Method
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,6 @@ METHODS = {  # one look for each way to continue a melody
     "linear prediction": Method(COLORS[2], MARKERS[2]),
     "the string rings on": Method(GREEN, MARKERS[3]),
     "the melody": Method(INK, "v"),
-    "loudness alone": Method(KHAKI, "X"),
 }
 
 
@@ -96,25 +95,6 @@ def draw_two_filters(paths: Sequence[Tensor]) -> Figure:
         _bare(axes)
         axes.set_title(title, loc="center", fontweight="normal", fontsize=10.5)
     figure.suptitle("3 × 3 twice sees 5 × 5", fontsize=12, fontweight="bold")
-    return figure
-
-
-def draw_sight(sights: Mapping[str, Tensor], title: str) -> Figure:
-    """The size of the derivative of one output by each input, against how long ago the input was."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.4, 3.4))
-    for name, sight in sights.items():
-        ago = np.arange(len(sight)) + 1
-        size = (sight / sight.max()).clamp(min=1e-12).numpy()
-        keep = size > 1e-11
-        axes.plot(ago[keep], size[keep], ".", color=METHODS[name].color, markersize=3.5, linestyle="none", label=name)
-        reach = int(ago[keep].max())
-        axes.axvline(reach, color=METHODS[name].color, linewidth=1, linestyle=":")
-        axes.text(reach * 0.94, 2, f"{name}: {reach}", color=METHODS[name].color, ha="right", va="bottom", fontsize=10)
-    axes.set(xscale="log", yscale="log", xlabel="samples back (1 is the newest)", ylabel="derivative, relative")
-    axes.set_ylim(top=12)
-    axes.set_title(title)
     return figure
 
 

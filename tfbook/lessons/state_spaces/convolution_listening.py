@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 TUNE = "Dilation keeps time; ten samples keep some pitch and no rhythm"  # title of the figure
 TUNE_ALT = (
     "Waveforms and spectrograms of one melody and four continuations of its first three notes. The dilated network "
-    "plucks notes at even intervals, the other one at irregular times; linear prediction and the ringing string fade away."
+    "plucks notes at even intervals, the other one at irregular times; "
+    "linear prediction and the ringing string fade away."
 )
 SCORED = ("bits", "in tune", "a neighbor follows", "in time")
 HEARD = ("the melody", "dilated", "not dilated", "linear prediction", "the string rings on")

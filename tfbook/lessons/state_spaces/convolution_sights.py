@@ -10,25 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.models.pixel_cnn import PixelCnn, PixelCnnConfig
-from tfbook.models.wave_net import WaveNet
 
 Convolve = Callable[[Tensor, Tensor, int], Tensor]  # x (time, d_in), w (kernel, d_in, d_out), dilation
-
-
-def back_in_time(gradient: Float[Tensor, "time d"], place: int) -> Float[Tensor, " ago"]:
-    """The size of the derivative by each input up to `place`, the newest first."""
-    return gradient[: place + 1].norm(dim=-1).flip(0)
-
-
-def sight(model: WaveNet, ids: Tensor) -> Float[Tensor, " ago"]:
-    """How the likeliest next level after each sound, (sound, time), depends on each sample, the newest first.
-
-    The derivative of its log-probability by the samples' vectors, averaged over the sounds.
-    """
-    x = model.embed(ids).detach().requires_grad_()
-    best = model.from_vectors(x)[:, -1].log_softmax(dim=-1).amax(dim=-1)
-    (gradient,) = torch.autograd.grad(best.sum(), x)
-    return torch.stack([back_in_time(rows, len(rows) - 1) for rows in gradient]).mean(dim=0)
 
 
 def stack_sight(convolve: Convolve, dilations: tuple[int, ...], time: int = 48, kernel: int = 2) -> list[int]:
