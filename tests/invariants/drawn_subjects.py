@@ -74,8 +74,10 @@ def use(model: nn.Module, choices: Choices) -> None:
             block.mixer.branch.implementation = (choices.own, choices.between or choices.own)[number % 2]
             if block.cross is not None:
                 block.cross.branch.implementation = choices.other
-    if choices.adapted and stacks:
-        add_lora(model, rank=1 + choices.option % 3, alpha=2.0, where=choices.adapted)
+    linear = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+    adapted = [name for name in choices.adapted if name in linear]  # not every mixer has queries
+    if adapted and stacks:
+        add_lora(model, rank=1 + choices.option % 3, alpha=2.0, where=adapted)
 
 
 def without_random_blocks(choices: Choices) -> Choices:

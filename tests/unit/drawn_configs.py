@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, GroupedQueryAttention, MultiHeadAttention
 from tfbook.models.blocks import Config, PostNorm, PreNorm
+from tfbook.models.convolutions import DilatedConvolution, GatedConvolution
 from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import FeedForward, SwiGLU
 from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
@@ -65,6 +66,7 @@ def configs_of_every_part(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
     mixers: list[Any] = [partial(MultiHeadAttention, bias=bias) for bias in (True, False)]
     groups = [group for group in range(1, config.heads + 1) if config.heads % group == 0]
     mixers += [partial(GroupedQueryAttention, groups=group, bias=bias) for group in groups for bias in (True, False)]
+    mixers += [partial(kind, kernel=3, dilation=2) for kind in (DilatedConvolution, GatedConvolution)]
     mixer = draw(st.sampled_from(mixers))
     if draw(st.sampled_from([False, False, True])):
         state = draw(st.sampled_from(STATES))

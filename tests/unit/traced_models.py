@@ -20,16 +20,20 @@ from tfbook.models.bert import BERT, Bert, Classifier, MaskedLanguageModel, Tagg
 from tfbook.models.bert_variants import Albert
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.cnn import Cnn
+from tfbook.models.conformer import Conformer, ConformerConfig
+from tfbook.models.convolutions import DilatedConvolution, GatedConvolution
 from tfbook.models.experts import MixtureOfExperts, dense_dispatch
 from tfbook.models.feed_forward import SwiGLU
 from tfbook.models.gated import MinGru
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.norms import RMSNorm
+from tfbook.models.pixel_cnn import PixelCnn, PixelCnnConfig
 from tfbook.models.reward import RewardModel
 from tfbook.models.scans import parallel_scan
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.vit import Deit, Vit, VitConfig
+from tfbook.models.wave_net import WaveNet, WaveNetConfig
 
 VOCAB = 50
 SIZES: dict[str, Any] = {"d_model": 16, "heads": 4, "d_ff": 32, "layers": 2, "max_length": 32}
@@ -62,6 +66,9 @@ LANGUAGE_MODELS: dict[str, Callable[[], nn.Module]] = {
     "grouped queries, SwiGLU, RMS norm": partial(
         gpt, position="rotary", mixer=partial(GroupedQueryAttention, groups=2), feed_forward=SwiGLU, norm=RMSNorm
     ),
+    "dilated convolutions": partial(gpt, mixer=partial(DilatedConvolution, kernel=3, dilation=2)),
+    "gated convolutions": partial(gpt, mixer=GatedConvolution),
+    "WaveNet": lambda: WaveNet(WaveNetConfig(levels=VOCAB, d_model=8, dilations=(1, 2, 4))),
     "post-norm": partial(gpt, residual=PostNorm),
     "GPT-2": lambda: Gpt(VOCAB, replace(GPT2, **SIZES)),
     "dense experts": partial(gpt, feed_forward=EXPERTS),
@@ -91,6 +98,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     "ViT": (lambda: Vit(4, IMAGE_SIZES), (IMAGES,)),
     "ViT by its mean": (lambda: Vit(4, replace(IMAGE_SIZES, tokens=0)), (IMAGES,)),
     "DeiT": (lambda: Deit(4, IMAGE_SIZES), (IMAGES,)),
+    "Conformer": (lambda: Conformer(ConformerConfig(**SIZES, kernel=5)), (torch.linspace(-1, 1, 576).view(3, 12, 16),)),
+    "PixelCNN": (lambda: PixelCnn(PixelCnnConfig(levels=VOCAB, d_model=8)), (IDS.view(3, 3, 4),)),
     "CNN": (lambda: Cnn(4, width=4, stages=2), (IMAGES,)),
 }
 

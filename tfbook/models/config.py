@@ -19,6 +19,7 @@ DEFINED_IN = {  # name of a part, or of a function that is an option of one → 
     "GroupedQueryAttention": "tfbook.attention.grouped_query",
     **dict.fromkeys(("FeedForward", "SwiGLU"), "tfbook.models.feed_forward"),
     **dict.fromkeys(("MixtureOfExperts", "dense_dispatch", "sparse_dispatch"), "tfbook.models.experts"),
+    **dict.fromkeys(("DilatedConvolution", "GatedConvolution"), "tfbook.models.convolutions"),
     **dict.fromkeys(
         ("TokenMlp", "TokenLinear", "DepthwiseConvolution", "Affine", "LayerScaled"), "tfbook.models.patch_mixers"
     ),

@@ -31,5 +31,28 @@ No longer at all for the states: the ratio is 1.0. For attention it is about thr
 word reads all keys and values so far. The bytes say it more clearly: attention's cache grows by 1.5 kB with each
 word, while a state stays what it was after the first word.
 """,
+        "keeps_a_tune": r"""
+The rhythm goes first. The dilated network plucks most notes on time and follows the rule of neighbors in more
+than half of the cases; the network that sees 10 samples plucks at random, far too often, and almost no note
+lasts a tenth of a second. Its pitch is *not* all gone: most of its short notes repeat a string's period,
+although it has never seen a whole period at once. Ten exact samples tell much about where in a string's
+waveform they come from, and each new sample carries that on. Time since the last pluck, by contrast, is not
+written in ten samples.
+
+Linear prediction and the string's own rule know no plucks, so one note rings on until it is gone. The string's
+rule is a strong rival in bits, and it knows the six periods in advance; still it pays for each pluck, which it
+cannot foresee.
+
+Even the dilated network is far from perfect: 512 samples hold one note and a quarter, and 400 batches are few.
+What we changed is the dilations alone; parameters, batches and learning rates are the same, and the rates were
+not tuned for either.
+""",
+        "blind_spot": r"""
+No. The red triangle on the right never fills, however many layers there are: each layer of 3 × 3 can go at most
+one column to the right per row upward, so what lies right of that diagonal, up to the edge, is never reached.
+Ten of 82 earlier pixels are missing here at nine layers, and a test finds the same ten at fourteen. The [gated
+PixelCNN](https://arxiv.org/abs/1606.05328) cures it with two stacks: one for all rows above, which needs no
+mask on its right side, and one for the pixel's own row.
+""",
     }
 )

@@ -7,6 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tfbook.course.exercises import exercise, randn
+from tfbook.lessons.state_spaces.convolution_exercises import (
+    dilated_convolution as dilated_convolution,
+    receptive_field as receptive_field,
+)
 from tfbook.lessons.state_spaces.first_exercises import (
     combine as combine,
     min_gru as min_gru,

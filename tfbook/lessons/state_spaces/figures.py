@@ -6,6 +6,13 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from tfbook.lessons.state_spaces.convolution_figures import (
+    draw_blind_spot as draw_blind_spot,
+    draw_orders as draw_orders,
+    draw_receptive_fields as draw_receptive_fields,
+    draw_sounds as draw_sounds,
+    draw_two_filters as draw_two_filters,
+)
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import BROWN, COLORS, EDGE, FAINT, GREEN, INK, KHAKI, RED, ROLES, SOFT, Method, literal
 

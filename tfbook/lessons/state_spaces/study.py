@@ -8,6 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.state_spaces.answers import answer as answer
 from tfbook.lessons.state_spaces.claims import CLAIMS as CLAIMS
+from tfbook.lessons.state_spaces.convolution_contest import continued_melodies as continued_melodies
+from tfbook.lessons.state_spaces.convolution_listening import (
+    TUNE as TUNE,
+    TUNE_ALT as TUNE_ALT,
+    convolve as convolve,
+    first_melody as first_melody,
+    melody_scores as melody_scores,
+    player as player,
+)
+from tfbook.lessons.state_spaces.convolution_sights import (
+    filter_paths as filter_paths,
+    pixel_sight as pixel_sight,
+    stack_sight as stack_sight,
+)
+from tfbook.lessons.state_spaces.convolutions import NOTE as NOTE, RATE as RATE
 from tfbook.lessons.state_spaces.costs import per_word as per_word, training_steps as training_steps
 from tfbook.lessons.state_spaces.keeping import (
     GAPS as GAPS,
