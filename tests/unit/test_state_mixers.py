@@ -122,6 +122,16 @@ def test_s4_as_convolution_is_s4_as_recurrence(time: int, state: int, seed: int)
     torch.testing.assert_close(by_convolution, expected, atol=1e-10, rtol=1e-8)
 
 
+def test_a_decay_that_underflows_forgets_and_is_no_nan() -> None:
+    """e^{ΔA} is 0 in any precision; its powers are 1, 0, 0, …"""
+    mixer = S4D(2, 1, state=1)
+    with torch.no_grad():
+        mixer.log_decay.fill_(20.0)
+    kernel = mixer.kernel(3)
+    assert kernel.isfinite().all()
+    assert not kernel[:, 1:].any()
+
+
 @pytest.mark.parametrize("size", [1e-12, 1e-6, 1e-3, 1.0, 30.0])
 def test_a_small_step_keeps_its_digits(size: float) -> None:
     """e^z − 1 in float32 against float64 beyond the precision of e^z itself, by its series where z is small."""

@@ -69,17 +69,21 @@ class S4D(Recurrence):
         self.D = nn.Parameter(torch.ones(d_model))
         self.W_O = nn.Linear(d_model, d_model)
 
-    def discrete(self) -> tuple[Complex[Tensor, "d_model state"], Complex[Tensor, "d_model state"]]:
-        """Ā and 2 C B̄, in float32 at least."""
+    def continuous(self) -> tuple[Complex[Tensor, "d_model state"], Float[Tensor, " d_model"]]:
+        """A and Δ, in float32 at least."""
         A = torch.complex(-torch.exp(wide(self.log_decay)), wide(self.frequency))
-        decay, inflow = zero_order_hold(A, torch.exp(wide(self.log_step)))
+        return A, torch.exp(wide(self.log_step))
+
+    def discrete(self) -> tuple[Complex[Tensor, "d_model state"], Complex[Tensor, "d_model state"]]:
+        """Ā and 2 C B̄."""
+        decay, inflow = zero_order_hold(*self.continuous())
         return decay, 2 * torch.view_as_complex(wide(self.C)) * inflow
 
     def kernel(self, time: int) -> Float[Tensor, "d_model time"]:
-        """K_l = Re Σ_n (2 C B̄)_n Ā_nˡ: what an input still adds l positions later."""
-        decay, weight = self.discrete()
-        powers = torch.arange(time, device=decay.device)
-        return (weight[..., None] * torch.exp(decay.log()[..., None] * powers)).sum(dim=1).real
+        """K_l = Re Σ_n (2 C B̄)_n e^{l Δ A_n}: what an input still adds l positions later."""
+        A, step = self.continuous()
+        exponents = (step[:, None] * A)[..., None] * torch.arange(time, device=A.device)
+        return (self.discrete()[1][..., None] * torch.exp(exponents)).sum(dim=1).real
 
     def by_recurrence(
         self, u: Float[Tensor, "batch time d_model"], cache: State

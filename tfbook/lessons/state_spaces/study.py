@@ -35,8 +35,8 @@ from tfbook.lessons.state_spaces.keeping import (
 )
 from tfbook.lessons.state_spaces.recall import (
     PAIRS as PAIRS,
-    THINGS,
     Reader as Reader,
+    counting as counting,
     recalled as recalled,
     train_reader as train_reader,
 )
@@ -45,6 +45,7 @@ from tfbook.lessons.state_spaces.telling import (
     SIZES,
     WINDOW,
     as_text as as_text,
+    corpus as corpus,
     held_out_loss as held_out_loss,
     state_bytes as state_bytes,
     storyteller as storyteller,
@@ -63,13 +64,13 @@ def largest_ratio(rows: Sequence[Mapping[str, Any]], *, long: int = 8192, short:
     return {method: times[method, long] / times[method, short] for method in dict.fromkeys(m for m, _ in times)}
 
 
-def facts_held(rows: Sequence[Mapping[str, Any]], facts: int = 16) -> DataFrame:
-    """How many of so many facts each state holds, without lucky guesses: the least and the most of the seeds."""
+def facts_held(rows: Sequence[Mapping[str, Any]], facts: int, base: float) -> DataFrame:
+    """How many facts a reader knows if it is right on the others with the probability `base`; the range of seeds."""
     import pandas as pd
 
     held: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        known = (row[f"{facts} facts"] - 1 / THINGS) / (1 - 1 / THINGS)
+        known = (row[f"{facts} facts"] - base) / (1 - base)
         size = f"{row['numbers']:,}" if row["numbers"] else "grows"
         held.setdefault((row["method"], size), []).append(facts * max(known, 0))
     named = [

@@ -19,6 +19,7 @@ from tfbook.attention.efficient import Banded
 from tfbook.course.batches import SortedBatches
 from tfbook.course.experiments import experiment
 from tfbook.data.stories import written
+from tfbook.data.stories.corpus import Stories
 from tfbook.lessons.gpt_pretraining.stories import judged, story_rows, training_rows
 from tfbook.models.blocks import Config
 from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
@@ -44,16 +45,21 @@ BATCH, STEPS, WARMUP, HELD_OUT, SAMPLES = 16, 250, 20, 60, 100
 RATE, SEEDS = 0.006, (1, 2)
 
 
+@cache
+def corpus() -> Stories:
+    """The story world's texts, loaded once."""
+    return data.load("stories")
+
+
 def storyteller(mixer: Any) -> Gpt:
     """A GPT of the lesson's sizes, its vocabulary the story world's."""
-    return Gpt(len(data.load("stories").vocabulary), Config(**SIZES, mixer=mixer)).to(runtime.device())
+    return Gpt(len(corpus().vocabulary), Config(**SIZES, mixer=mixer)).to(runtime.device())
 
 
 @cache
 def held_out() -> Tensor:
     """The ids of stories that no run trains on."""
-    corpus = data.load("stories")
-    rows = story_rows(corpus["valid"][:HELD_OUT], corpus.vocabulary)
+    rows = story_rows(corpus()["valid"][:HELD_OUT], corpus().vocabulary)
     return pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 
@@ -92,7 +98,7 @@ def train_teller(
 
 def told_by(model: Gpt, count: int, *, beginning: str = "", seed: int = 0) -> list[list[str]]:
     """Stories in words, at temperature 0.7."""
-    teller = Storyteller(model, data.load("stories").vocabulary)
+    teller = Storyteller(model, corpus().vocabulary)
     return tell(teller, count, temperature=0.7, seed=seed, beginning=beginning)
 
 
@@ -128,7 +134,7 @@ def word_steps(model: Gpt, words: Sequence[str], *, layer: int = 0) -> list[floa
 
     mixer.selective = watched
     try:
-        ids = [BOS, *data.load("stories").vocabulary.encode(list(words))]
+        ids = [BOS, *corpus().vocabulary.encode(list(words))]
         model.eval()(torch.tensor([ids], device=runtime.device()))
     finally:
         mixer.selective = scan
