@@ -30,6 +30,8 @@ def raster_filter(kernel: int, *, center: bool) -> Bool[Tensor, "row column"]:
 class MaskedConvolution(nn.Conv2d):
     """A convolution whose filter sees only pixels that come earlier in raster order, and its own if `center`."""
 
+    allowed: Bool[Tensor, "row column"]
+
     def __init__(self, channels: int, outputs: int, kernel: int, *, center: bool):
         super().__init__(channels, outputs, kernel, padding=kernel // 2)
         self.register_buffer("allowed", raster_filter(kernel, center=center), persistent=False)

@@ -57,7 +57,7 @@ def _told(name: str, numbers: Sequence[float]) -> str:
     return mean if len(numbers) == 1 else f"{mean} ({write(min(numbers))} to {write(max(numbers))})"
 
 
-def first_melody(rows: Sequence[Row]) -> tuple[Float[Tensor, " time"], dict[str, Float[Tensor, " time"]]]:
+def first_melody(rows: Sequence[Row]) -> tuple[Float[Tensor, " time"], dict[str, Float[Tensor, " longer"]]]:
     """The prompt of the first melody, and by kind the prompt with what follows, of the first seed."""
     prompt = from_mu_law(asked_melodies()[0, :PROMPT])
     first: dict[str, Tensor] = {}
