@@ -137,8 +137,9 @@ class GatedLinearAttention(Recurrence):
         if state is None:
             state = k.new_zeros(len(x), self.heads, k.shape[3], k.shape[3])
         mixed = []
-        for parts in zip(*(y.split(self.chunk, dim=2) for y in (wide(q), k, wide(v), decays)), strict=True):
-            output, state = gated_sums(*parts, state)
+        pieces = [y.split(self.chunk, dim=2) for y in (wide(q), k, wide(v), decays)]
+        for queries, keys, values, logs in zip(*pieces, strict=True):
+            output, state = gated_sums(queries, keys, values, logs, state)
             mixed.append(output)
         if cache is not None:
             cache.kept["S"] = state
@@ -188,8 +189,9 @@ class Lstm(Recurrence):
         """One step after the other. Raises ValueError when another sequence is given as `key`."""
         shown, width = self.shown(x, context), self.W_O.in_features
         gates = self.W(x) + self.bias
-        h = None if cache is None else cache.get("h")
-        state = LstmState(*[x.new_zeros(len(x), width)] * 2) if h is None else LstmState(h, cache.kept["c"])
+        h, c = (None if cache is None else cache.get(name) for name in LstmState._fields)
+        nothing = x.new_zeros(len(x), width)
+        state = LstmState(nothing if h is None else h, nothing if c is None else c)
         outputs = []
         for step in range(x.shape[1]):
             state = lstm_step(gates[:, step], state, self.U.weight)

@@ -89,8 +89,9 @@ def draw_gaps(gaps: Sequence[tuple[int, int]], readers: Mapping[str, Sequence[Se
     places = [(low * high) ** 0.5 for low, high in gaps]
     for name, runs in readers.items():
         for number, run in enumerate(runs):
-            label = {"label": name} if number == 0 else {}
-            axes.plot(places, run, color=looks[name].color, marker=looks[name].marker, alpha=0.8, **label)
+            (line,) = axes.plot(places, run, color=looks[name].color, marker=looks[name].marker, alpha=0.8)
+            if number == 0:
+                line.set_label(name)
     axes.axhline(1 / 8, color=EDGE, linestyle=":", linewidth=1)
     axes.text(places[0], 1 / 8 + 0.02, "chance", color=SOFT, fontsize=9)
     axes.set(xscale="log", ylim=(0, 1.06), title=title, ylabel="right answers")

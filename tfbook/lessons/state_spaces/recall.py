@@ -52,9 +52,9 @@ class Reader(nn.Module):
 
     def __init__(self, mixer: Any, *, heads: int = 1):
         super().__init__()
-        sizes = {"d_model": D_MODEL, "heads": heads, "d_ff": 4 * D_MODEL, "layers": 1}
         self.name, self.thing = nn.Embedding(NAMES, D_MODEL), nn.Embedding(THINGS + 1, D_MODEL)
-        self.stack = Stack(Config(**sizes, position="none", mixer=mixer))
+        config = Config(d_model=D_MODEL, heads=heads, d_ff=4 * D_MODEL, layers=1, position="none", mixer=mixer)
+        self.stack = Stack(config)
         self.read = nn.Linear(D_MODEL, THINGS)
 
     def forward(

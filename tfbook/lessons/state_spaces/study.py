@@ -92,10 +92,10 @@ def scoreboard(told: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, A
     for method in dict.fromkeys(row["method"] for row in told):
         runs = [row for row in told if row["method"] == method]
         losses = [row["loss"] for row in runs]
-        shares = {row["numbers"]: [] for row in found if row["method"] == method}
+        shares: dict[int, list[float]] = {}
         for row in found:
             if row["method"] == method:
-                shares[row["numbers"]].append(row["16 facts"])
+                shares.setdefault(row["numbers"], []).append(row["16 facts"])
         best = max((fmean(each) for each in shares.values()), default=None)
         rows.append(
             {
