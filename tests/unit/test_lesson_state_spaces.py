@@ -76,6 +76,21 @@ class _Keeper(nn.Module):
         return self.read(chunked_scan(a, (1 - a) * self.new(x)))
 
 
+class _Halves(nn.Module):
+    """Every word halves the state, and the first number forgets all."""
+
+    def embed(self, words: Tensor) -> Tensor:
+        return torch.tensor([0.0, 0.5]).expand(len(words), 2)
+
+    def decays(self, x: Tensor) -> Tensor:
+        return x
+
+
+def test_a_reader_holds_the_mean_share_of_each_word() -> None:
+    """Shares 0, 0, 1 of one number and ⅛, ¼, ½ of the other."""
+    assert study.held_by(_Halves(), ["Rosa", "rain", "Tom"]) == pytest.approx([1 / 12, 1 / 6, 1.0])
+
+
 def test_only_decays_that_the_input_sets_keep_the_lantern() -> None:
     """The claim of the page, with another seed."""
     far = {}

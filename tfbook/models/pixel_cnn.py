@@ -14,10 +14,10 @@ from tfbook.models.config import Savable
 
 
 def raster_filter(kernel: int, *, center: bool) -> Bool[Tensor, "row column"]:
-    """True where a filter may look: rows above its middle, and what is left of it; the middle itself if `center`.
+    """True above the filter's middle, and left of it in its row; in the middle itself if `center`.
 
-    Without the middle it is mask A of van den Oord et al. (2016), with it mask B. Raises ValueError for an even kernel,
-    which has no middle.
+    Mask A of van den Oord et al. (2016) is without the middle, mask B with it. Raises
+    ValueError for an even kernel, which has no middle.
     """
     check_positive(kernel=kernel)
     if kernel % 2 == 0:

@@ -6,7 +6,7 @@ Shapes: batch, time, d (numbers of the state).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -66,3 +66,14 @@ def shares_left(decays: Float[Tensor, "time *state"]) -> Float[Tensor, "time *st
     """Of h_t = a_t ⊙ h_{t−1} + (1 − a_t) ⊙ x_t, the share of each word in the last h: (1 − a_t) Π_{s > t} a_s."""
     later = torch.cat([decays[1:], torch.ones_like(decays[:1])])
     return (1 - decays) * later.flip(0).cumprod(dim=0).flip(0)
+
+
+@torch.no_grad()
+def held_by(model: Any, names: Sequence[str]) -> list[float]:
+    """The shares of these words in a reader's last state, averaged over its numbers, relative to the largest.
+
+    The reader has the page's parts: `embed`, and `decays` of what it embeds.
+    """
+    words = torch.tensor([(HOLDERS + IDLE).index(name) for name in names], device=runtime.device())
+    shares = shares_left(model.decays(model.embed(words))).mean(dim=-1)
+    return (shares / shares.max()).tolist()

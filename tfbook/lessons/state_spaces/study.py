@@ -28,6 +28,7 @@ from tfbook.lessons.state_spaces.keeping import (
     GAPS as GAPS,
     HOLDERS as HOLDERS,
     IDLE as IDLE,
+    held_by as held_by,
     right_by_gap as right_by_gap,
     shares_left as shares_left,
     stream as stream,
