@@ -14,7 +14,7 @@ from tfbook.models.config import Savable
 
 
 def raster_filter(kernel: int, *, center: bool) -> Bool[Tensor, "row column"]:
-    """True above the filter's middle, and left of it in its row; in the middle itself if `center`.
+    """True above the filter's middle and left of it; at the middle itself if `center`.
 
     Mask A of van den Oord et al. (2016) is without the middle, mask B with it. Raises
     ValueError for an even kernel, which has no middle.
