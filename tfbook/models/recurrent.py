@@ -36,7 +36,7 @@ def gru_step(
 
 
 class LstmState(NamedTuple):
-    """What an LSTM carries on: its output h, and the cell c, which a gate keeps."""
+    """The state of an LSTM: its output h, and the cell c, which a gate keeps."""
 
     h: Float[Tensor, "batch d_hidden"]
     c: Float[Tensor, "batch d_hidden"]

@@ -1,4 +1,4 @@
-"""What mixers with a state of fixed size share: the state as a cache, padding, and a short causal convolution.
+"""Shared by mixers with a state of fixed size: the state as a cache, padding, and a short causal convolution.
 
 Shapes: batch, time, width (channels of a recurrence), reach (of a kernel).
 """
@@ -22,7 +22,7 @@ class State:
         self.kept: dict[str, Tensor] = {}
 
     def get(self, name: str) -> Tensor | None:
-        """What was kept under that name; None before the first position."""
+        """The tensor of that name; None before the first position."""
         return self.kept.get(name)
 
     def select(self, rows: Int[Tensor, " kept"]) -> None:

@@ -1,4 +1,4 @@
-"""What reading costs: time and memory per word against length, and the time of a training step by loop and by scan."""
+"""The cost of reading: time and memory per word against length, and the time of a training step by loop and by scan."""
 
 from __future__ import annotations
 
