@@ -288,7 +288,7 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     experts.Routes: (lambda: experts.top_experts(X[0], 2), list),
     outputs.Decoded: (lambda: outputs.Decoded(X, None, None), lambda m: m.logits),
     recurrent.LstmState: (lambda: recurrent.LstmState(X, X), list),
-    states.State: (
+    states.RecurrentState: (
         lambda: _used(gpt.Gpt(9, replace(SMALL, mixer="Mamba"))).blocks[0].past,
         lambda m: [m.get("inputs"), m.get("h")],
     ),

@@ -18,7 +18,7 @@ from tfbook.attention.positions import Learned
 from tfbook.checks import check_ids, check_logits, trusted
 from tfbook.generation.captured import Captured, can_be_captured
 from tfbook.models.language_model import LanguageModel
-from tfbook.models.states import State
+from tfbook.models.states import RecurrentState
 from tfbook.modes import evaluating
 
 # ---- filters: from logits to logits ------------------------------------------------------------------------------
@@ -150,9 +150,11 @@ def _check_sees_no_padding(model: LanguageModel) -> None:
     if not isinstance(model.mask, Causal | Band):
         raise ValueError(f"lengths differ and the model's mask is {model.mask}; expected Causal() or a Band")
     for block in model.new_cache().blocks:
-        if not isinstance(block.past, Cache | State):
+        if not isinstance(block.past, Cache | RecurrentState):
             found = f"a mixer of the model keeps a {type(block.past).__name__}"
-            raise ValueError(f"lengths differ and {found}; expected attention or a State: they leave padding out")
+            raise ValueError(
+                f"lengths differ and {found}; expected attention or a RecurrentState: they leave padding out"
+            )
 
 
 def checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from tfbook.checks import check_dropout, check_heads, check_positive
 from tfbook.models.recurrent import LstmState, lstm_step
 from tfbook.models.scans import Scan, chunked_scan
-from tfbook.models.states import Recurrence, State, only_shown, wide
+from tfbook.models.states import Recurrence, RecurrentState, only_shown, wide
 
 # ---- minGRU ------------------------------------------------------------------------------------------------------
 
@@ -49,7 +49,7 @@ class MinGru(Recurrence):
         self.scan = scan
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], *, cache: State | None = None, **context: Any
+        self, x: Float[Tensor, "batch time d_model"], *, cache: RecurrentState | None = None, **context: Any
     ) -> Float[Tensor, "batch time d_model"]:
         """W_O h_t. Raises ValueError when another sequence is given as `key`."""
         shown = self.shown(x, context)
@@ -124,7 +124,7 @@ class GatedLinearAttention(Recurrence):
         return F.logsigmoid(wide(logits)).mT
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], *, cache: State | None = None, **context: Any
+        self, x: Float[Tensor, "batch time d_model"], *, cache: RecurrentState | None = None, **context: Any
     ) -> Float[Tensor, "batch time d_model"]:
         """Inside a chunk as masked attention, from chunk to chunk as a recurrence.
 
@@ -184,7 +184,7 @@ class Lstm(Recurrence):
         self.W_O = nn.Linear(width, d_model)
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], *, cache: State | None = None, **context: Any
+        self, x: Float[Tensor, "batch time d_model"], *, cache: RecurrentState | None = None, **context: Any
     ) -> Float[Tensor, "batch time d_model"]:
         """One step after the other. Raises ValueError when another sequence is given as `key`."""
         shown, width = self.shown(x, context), self.W_O.in_features

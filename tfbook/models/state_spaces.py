@@ -1,4 +1,4 @@
-"""State-space layers: S4D, the same decays at every position, and Mamba, whose input sets them.
+"""RecurrentState-space layers: S4D, the same decays at every position, and Mamba, whose input sets them.
 
 Both come from h'(t) = A h(t) + B u(t), y = C h, cut into steps of size Δ.
 
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from tfbook.checks import check_dropout, check_positive
 from tfbook.models.scans import Scan, chunked_scan, parallel_scan
-from tfbook.models.states import Recurrence, State, only_shown, short_convolution, wide
+from tfbook.models.states import Recurrence, RecurrentState, only_shown, short_convolution, wide
 
 
 def step_sizes(width: int, low: float = 0.001, high: float = 0.1) -> Float[Tensor, " width"]:
@@ -86,7 +86,7 @@ class S4D(Recurrence):
         return (self.discrete()[1][..., None] * torch.exp(exponents)).sum(dim=1).real
 
     def by_recurrence(
-        self, u: Float[Tensor, "batch time d_model"], cache: State
+        self, u: Float[Tensor, "batch time d_model"], cache: RecurrentState
     ) -> Float[Tensor, "batch time d_model"]:
         """The same numbers from states, of which the cache keeps the last; C B̄ weights them when they are read."""
         decay, weight = self.discrete()
@@ -97,12 +97,12 @@ class S4D(Recurrence):
         return (weight * h).sum(dim=-1).real
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], *, cache: State | None = None, **context: Any
+        self, x: Float[Tensor, "batch time d_model"], *, cache: RecurrentState | None = None, **context: Any
     ) -> Float[Tensor, "batch time d_model"]:
         """W_O GELU(y_t). Raises ValueError when another sequence is given as `key`."""
         u = wide(only_shown(x, self.shown(x, context)))
         if cache is not None or not x.shape[1]:
-            y = self.by_recurrence(u, State() if cache is None else cache)
+            y = self.by_recurrence(u, RecurrentState() if cache is None else cache)
         else:
             y = fft_convolution(u.mT, self.kernel(x.shape[1])).mT
         return self.W_O(F.gelu(y + self.D * u).to(x.dtype))
@@ -182,7 +182,7 @@ class Mamba(Recurrence):
         self.selective = selective
 
     def forward(
-        self, x: Float[Tensor, "batch time d_model"], *, cache: State | None = None, **context: Any
+        self, x: Float[Tensor, "batch time d_model"], *, cache: RecurrentState | None = None, **context: Any
     ) -> Float[Tensor, "batch time d_model"]:
         """Raises ValueError when another sequence is given as `key`."""
         shown = self.shown(x, context)

@@ -15,7 +15,7 @@ from tfbook.attention.masks import Both, Dense, Mask, as_mask
 from tfbook.parts import Part
 
 
-class State:
+class RecurrentState:
     """The cache of a recurrence: tensors whose size does not depend on how many positions were read."""
 
     def __init__(self) -> None:
@@ -40,9 +40,9 @@ class Recurrence(Part):
     Of a mask it takes only the padding. It reads one sequence, so it is no cross-attention.
     """
 
-    def new_cache(self) -> State:
+    def new_cache(self) -> RecurrentState:
         """The state before the first position."""
-        return State()
+        return RecurrentState()
 
     @staticmethod
     def shown(x: Float[Tensor, "batch time d_model"], context: dict[str, Any]) -> Bool[Tensor, "#batch time 1"] | None:
@@ -91,7 +91,7 @@ def short_convolution(
     x: Float[Tensor, "batch time width"],
     kernel: Float[Tensor, "width reach"],
     bias: Float[Tensor, " width"],
-    cache: State | None = None,
+    cache: RecurrentState | None = None,
 ) -> Float[Tensor, "batch time width"]:
     """y_t = Σ_i w_i ⊙ x_{t − reach + 1 + i} + b: each channel over the last `reach` positions, 0 before the first.
 
