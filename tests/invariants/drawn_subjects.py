@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from drawn_configs import attending
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch import Tensor, nn
@@ -73,8 +74,10 @@ def use(model: nn.Module, choices: Choices) -> None:
             block.mixer.branch.implementation = (choices.own, choices.between or choices.own)[number % 2]
             if block.cross is not None:
                 block.cross.branch.implementation = choices.other
-    if choices.adapted and stacks:
-        add_lora(model, rank=1 + choices.option % 3, alpha=2.0, where=choices.adapted)
+    linear = {name.rpartition(".")[2] for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+    adapted = [name for name in choices.adapted if name in linear]  # not every mixer has queries
+    if adapted and stacks:
+        add_lora(model, rank=1 + choices.option % 3, alpha=2.0, where=adapted)
 
 
 def without_random_blocks(choices: Choices) -> Choices:
@@ -119,7 +122,7 @@ class StackSubject(Subject):
         cross, padded, self.causal, banded = (bool(choices.option >> bit & 1) for bit in range(4))
         if not self.causal:
             choices = without_random_blocks(choices)
-        self.model = Stack(config, cross=cross)
+        self.model = Stack(attending(config) if cross else config, cross=cross)
         use(self.model, choices)
         self.x = torch.randn(batch, choices.time, config.d_model)
         self.mask: Mask | None = Causal() if self.causal else None
@@ -301,7 +304,7 @@ class TransformerSubject(Subject):
         self.cached = not isinstance(choices.own, WITHOUT_CACHE)
 
     def build(self, choices: Choices) -> nn.Module:
-        decoder = Decoder(VOCAB, choices.config, tied=bool(choices.option % 2))
+        decoder = Decoder(VOCAB, attending(choices.config), tied=bool(choices.option % 2))
         return Transformer(Encoder(VOCAB, choices.config), decoder)
 
     def whole(self, x: Tensor, rows: Tensor, source: int | None = None) -> Tensor:

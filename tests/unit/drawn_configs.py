@@ -1,5 +1,6 @@
 """Strategies of hypothesis: small configs of a stack, in every choice of its parts."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,15 +10,28 @@ from torch.nn import functional as F
 
 from tfbook.attention import POSITIONS, GroupedQueryAttention, MultiHeadAttention
 from tfbook.models.blocks import Config, PostNorm, PreNorm
+from tfbook.models.convolutions import DilatedConvolution, GatedConvolution
 from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import FeedForward, SwiGLU
+from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
 from tfbook.models.gpt import GPT2
 from tfbook.models.norms import LayerNorm, RMSNorm
+from tfbook.models.scans import parallel_scan
+from tfbook.models.state_spaces import S4D, Mamba
 
 ACTIVATIONS = [partial(FeedForward, activation=activation) for activation in (F.relu, F.gelu)]
 FEED_FORWARDS: list[Any] = [*ACTIVATIONS, partial(FeedForward, activation=F.silu), GPT2.feed_forward, SwiGLU]
 NORMS = [LayerNorm, partial(LayerNorm, eps=1e-2), RMSNorm]
 RESIDUALS = [PreNorm, PostNorm]
+STATES: list[Any] = [  # mixers that keep a state of fixed size
+    partial(MinGru, width=5),
+    partial(MinGru, scan=parallel_scan),
+    partial(GatedLinearAttention, chunk=2),
+    partial(GatedLinearAttention, gated=False),
+    Lstm,
+    partial(S4D, state=8),
+    partial(Mamba, state=8, width=6),
+]
 
 
 @st.composite
@@ -52,5 +66,18 @@ def configs_of_every_part(draw: st.DrawFn, **choices: SearchStrategy) -> Config:
     mixers: list[Any] = [partial(MultiHeadAttention, bias=bias) for bias in (True, False)]
     groups = [group for group in range(1, config.heads + 1) if config.heads % group == 0]
     mixers += [partial(GroupedQueryAttention, groups=group, bias=bias) for group in groups for bias in (True, False)]
-    chosen = {"mixer": draw(st.sampled_from(mixers)), "residual": draw(st.sampled_from(RESIDUALS))}
-    return Config(**{**vars(config), **chosen})
+    mixers += [partial(kind, kernel=3, dilation=2) for kind in (DilatedConvolution, GatedConvolution)]
+    mixer = draw(st.sampled_from(mixers))
+    if draw(st.sampled_from([False, False, True])):
+        state = draw(st.sampled_from(STATES))
+        mixer = draw(st.sampled_from([state, (state, mixer), (mixer, state, state)]))
+    return Config(**{**vars(config), "mixer": mixer, "residual": draw(st.sampled_from(RESIDUALS))})
+
+
+def attending(config: Config) -> Config:
+    """The config with attention alone: for what reads a second sequence, or knows no other mixer."""
+    mixers = config.mixer if isinstance(config.mixer, tuple) else (config.mixer,)
+    kinds = (getattr(mixer, "func", mixer) for mixer in mixers)
+    return (
+        config if {*kinds} <= {MultiHeadAttention, GroupedQueryAttention} else replace(config, mixer=MultiHeadAttention)
+    )

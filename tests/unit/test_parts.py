@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from drawn_configs import configs_of_every_part
+from drawn_configs import attending, configs_of_every_part
 from hypothesis import given, settings, strategies as st
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -154,7 +154,7 @@ def test_a_stack_counts_its_parameters_and_operations(
     config: Config, cross: bool, rows: int, time: int, data: st.DataObject
 ) -> None:
     """Of every part, also where keys and values of what came before are cached."""
-    stack, d = Stack(config, cross=cross).eval(), config.d_model
+    stack, d = Stack(attending(config) if cross else config, cross=cross).eval(), config.d_model
     assert stack.parameter_count() == sum(weight.numel() for weight in stack.parameters())
     past, source = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 4)) if cross else None
     memory = None if source is None else torch.randn(rows, source, d)

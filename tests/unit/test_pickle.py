@@ -37,22 +37,29 @@ from tfbook.models import (
     captioner,
     cnn,
     config,
+    conformer,
     conv_mixer,
+    convolutions,
     detr,
     experts,
     feed_forward,
+    gated,
     gpt,
     language_model,
     norms,
     outputs,
     patch_mixers,
+    pixel_cnn,
     recurrent,
     reward,
     sentence_encoder,
     seq2seq,
+    state_spaces,
+    states,
     swin,
     transformer,
     vit,
+    wave_net,
 )
 from tfbook.text import Pair, Vocabulary, batching, pairs, windows
 
@@ -62,6 +69,9 @@ SMALL = blocks.Config(d_model=8, heads=2, d_ff=12, position="rotary", dropout=0.
 BERT = replace(bert.BERT, d_model=8, heads=2, d_ff=12, max_length=12)
 VIT = vit.VitConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1)
 SWIN = swin.SwinConfig(d_model=8, depths=(1, 2), heads=(2, 2), window=2, patch=2, channels=1)
+CONFORMER = conformer.ConformerConfig(d_model=8, heads=2, d_ff=12, layers=1, kernel=3)
+WAVE_NET = wave_net.WaveNetConfig(levels=9, d_model=8, d_skip=4, dilations=(1, 2))
+PIXEL_CNN = pixel_cnn.PixelCnnConfig(levels=2, d_model=8, layers=1)
 CONV_MIXER = conv_mixer.ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=1)
 DETR = detr.DetrConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1, backbone=(4,), queries=3)
 CAPTIONER = captioner.CaptionerConfig(vocab=9, height=8, width=8, channels=1, backbone=(4,), d_features=8, d_hidden=6)
@@ -96,6 +106,13 @@ def _used(model: language_model.LanguageModel) -> blocks.StackCache:
     with torch.no_grad():
         for piece in IDS.split((3, 1), dim=1):
             model(piece, cache=cache)
+    return cache
+
+
+def _recent() -> convolutions.RecentInputs:
+    """A cache of a convolution that has read something."""
+    cache = convolutions.RecentInputs()
+    cache.extend(X, 3)
     return cache
 
 
@@ -182,6 +199,18 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
         lambda: patch_mixers.LayerScaled(8, 12, part=feed_forward.FeedForward),
         lambda m: m(X),
     ),
+    convolutions.DilatedConvolution: (lambda: convolutions.DilatedConvolution(8, 2), lambda m: m(X)),
+    convolutions.GatedConvolution: (lambda: convolutions.GatedConvolution(8, 2), lambda m: m(X)),
+    wave_net.WaveNetLayer: (lambda: wave_net.WaveNetLayer(WAVE_NET, 2), lambda m: list(m(X))),
+    wave_net.WaveNet: (lambda: wave_net.WaveNet(WAVE_NET), lambda m: m(IDS)),
+    conformer.ConvolutionModule: (lambda: conformer.ConvolutionModule(8, kernel=3), lambda m: m(X)),
+    conformer.ConformerBlock: (lambda: conformer.ConformerBlock(CONFORMER), lambda m: m(X)),
+    conformer.Conformer: (lambda: conformer.Conformer(CONFORMER), lambda m: m(X)),
+    pixel_cnn.MaskedConvolution: (
+        lambda: pixel_cnn.MaskedConvolution(1, 3, 3, center=True),
+        lambda m: m(IMAGES),
+    ),
+    pixel_cnn.PixelCnn: (lambda: pixel_cnn.PixelCnn(PIXEL_CNN), lambda m: m((IMAGES[:, 0] > 0.5).long())),
     conv_mixer.ConvMixerBlock: (lambda: conv_mixer.ConvMixerBlock(CONV_MIXER), lambda m: m(X.mT[..., None])),
     conv_mixer.ConvMixer: (lambda: conv_mixer.ConvMixer(3, CONV_MIXER), lambda m: m(IMAGES)),
     swin.WindowAttention: (lambda: swin.WindowAttention(8, 2, window=2, shift=1), lambda m: m(X, size=(1, 5))),
@@ -206,6 +235,10 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     transformer.Encoder: (lambda: transformer.Encoder(9, SMALL), lambda m: m(IDS, LENGTHS).states),
     transformer.Decoder: (lambda: _transformer().decoder, lambda m: m(IDS, transformer.Memory(X, LENGTHS)).logits),
     transformer.Transformer: (_transformer, lambda m: m(IDS, LENGTHS, IDS).logits),
+    **{
+        kind: (partial(kind, 8, 2), lambda m: m(X))
+        for kind in (gated.MinGru, gated.GatedLinearAttention, gated.Lstm, state_spaces.S4D, state_spaces.Mamba)
+    },
     **{
         kind: (partial(kind, 4, 4, 3), lambda m: m(X[..., :4], m.project(X[..., :4])))
         for kind in scoring.SCORES.values()
@@ -244,6 +277,10 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     blocks.Config: (lambda: SMALL, lambda m: blocks.Stack(m)(X).abs().sign()),
     vit.VitConfig: (lambda: VIT, lambda m: [torch.tensor(m.time)]),
     swin.SwinConfig: (lambda: SWIN, lambda m: [torch.tensor(m.width(1))]),
+    conformer.ConformerConfig: (lambda: CONFORMER, lambda m: [torch.tensor(m.kernel)]),
+    wave_net.WaveNetConfig: (lambda: WAVE_NET, lambda m: [torch.tensor(m.receptive_field)]),
+    pixel_cnn.PixelCnnConfig: (lambda: PIXEL_CNN, lambda m: [torch.tensor(m.layers)]),
+    convolutions.RecentInputs: (_recent, lambda m: m.inputs),
     conv_mixer.ConvMixerConfig: (lambda: CONV_MIXER, lambda m: [torch.tensor(m.kernel)]),
     detr.DetrConfig: (lambda: DETR, lambda m: [torch.tensor(m.grid)]),
     captioner.CaptionerConfig: (lambda: CAPTIONER, lambda m: [torch.tensor(m.grid)]),
@@ -254,6 +291,11 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     config.WithOptions: (lambda: SMALL.mixer and config.WithOptions(torch.full, (2,), 3.0), lambda m: m()),
     experts.Routes: (lambda: experts.top_experts(X[0], 2), list),
     outputs.Decoded: (lambda: outputs.Decoded(X, None, None), lambda m: m.logits),
+    recurrent.LstmState: (lambda: recurrent.LstmState(X, X), list),
+    states.RecurrentState: (
+        lambda: _used(gpt.Gpt(9, replace(SMALL, mixer="Mamba"))).blocks[0].past,
+        lambda m: [m.get("inputs"), m.get("h")],
+    ),
     recurrent.CellWeights: (lambda: recurrent.CellWeights.of(nn.GRU(2, 3)), list),
     seq2seq.Annotations: (lambda: seq2seq.Annotations(X, X, ALLOWED), list),
     seq2seq.DecoderState: (lambda: seq2seq.DecoderState(X, None), lambda m: m.hidden),
@@ -280,10 +322,12 @@ ABSTRACT = {  # nothing is made of these themselves
     attention.Mask,
     attention.Score,
     config.Savable,
+    convolutions.CausalConvolution,
     efficient.EfficientAttention,
     efficient.BlockAttention,
     efficient.GridAttention,
     seq2seq.RecurrentDecoder,
+    states.Recurrence,
 }
 ELSEWHERE = {
     sentence_encoder.SentenceEncoder,

@@ -20,14 +20,20 @@ from tfbook.models.bert import BERT, Bert, Classifier, MaskedLanguageModel, Tagg
 from tfbook.models.bert_variants import Albert
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.cnn import Cnn
+from tfbook.models.conformer import Conformer, ConformerConfig
+from tfbook.models.convolutions import DilatedConvolution, GatedConvolution
 from tfbook.models.experts import MixtureOfExperts, dense_dispatch
 from tfbook.models.feed_forward import SwiGLU
+from tfbook.models.gated import MinGru
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.norms import RMSNorm
+from tfbook.models.pixel_cnn import PixelCnn, PixelCnnConfig
 from tfbook.models.reward import RewardModel
+from tfbook.models.scans import parallel_scan
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.vit import Deit, Vit, VitConfig
+from tfbook.models.wave_net import WaveNet, WaveNetConfig
 
 VOCAB = 50
 SIZES: dict[str, Any] = {"d_model": 16, "heads": 4, "d_ff": 32, "layers": 2, "max_length": 32}
@@ -60,6 +66,8 @@ LANGUAGE_MODELS: dict[str, Callable[[], nn.Module]] = {
     "grouped queries, SwiGLU, RMS norm": partial(
         gpt, position="rotary", mixer=partial(GroupedQueryAttention, groups=2), feed_forward=SwiGLU, norm=RMSNorm
     ),
+    "dilated convolutions": partial(gpt, mixer=partial(DilatedConvolution, kernel=3, dilation=2)),
+    "gated convolutions": partial(gpt, mixer=GatedConvolution),
     "post-norm": partial(gpt, residual=PostNorm),
     "GPT-2": lambda: Gpt(VOCAB, replace(GPT2, **SIZES)),
     "dense experts": partial(gpt, feed_forward=EXPERTS),
@@ -72,6 +80,9 @@ LANGUAGE_MODELS: dict[str, Callable[[], nn.Module]] = {
     "tiled": partial(attending, Tiled(4)),
     "linear": partial(attending, Linear(chunk=4)),
     "LSH": partial(attending, Lsh(4, 4)),
+    **{name: partial(gpt, mixer=name) for name in ("MinGru", "GatedLinearAttention", "Lstm", "S4D", "Mamba")},
+    "minGRU by a tree": partial(gpt, mixer=partial(MinGru, scan=parallel_scan)),
+    "hybrid": partial(gpt, position="rotary", mixer=("Mamba", MultiHeadAttention)),
     "Performer": partial(attending, Performer(16), BidirectionalModel),  # a causal one halves chunks by their values
 }
 CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
@@ -86,6 +97,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     "ViT": (lambda: Vit(4, IMAGE_SIZES), (IMAGES,)),
     "ViT by its mean": (lambda: Vit(4, replace(IMAGE_SIZES, tokens=0)), (IMAGES,)),
     "DeiT": (lambda: Deit(4, IMAGE_SIZES), (IMAGES,)),
+    "WaveNet": (lambda: WaveNet(WaveNetConfig(levels=VOCAB, d_model=8, dilations=(1, 2, 4))), (IDS,)),
+    "Conformer": (lambda: Conformer(ConformerConfig(**SIZES, kernel=5)), (torch.linspace(-1, 1, 576).view(3, 12, 16),)),
+    "PixelCNN": (lambda: PixelCnn(PixelCnnConfig(levels=VOCAB, d_model=8)), (IDS.view(3, 3, 4),)),
     "CNN": (lambda: Cnn(4, width=4, stages=2), (IMAGES,)),
 }
 

@@ -328,7 +328,8 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
     """Every invariant of a language model on one batch: name → largest violation.
 
     A bidirectional model is exempt from those of causal ones. When no position is added to the embeddings, shifting a
-    text must change nothing; without any positions, its order must not matter.
+    text must change nothing; without any positions, its order must not matter. Where no layer is attention, there are
+    no weights to look at, and order matters without positions.
     """
     encoding, found = type(model.stack.position), {}
     if model.mask is not None:
@@ -339,12 +340,14 @@ def language_model_report(model: LanguageModel, ids: Int[Tensor, "batch time"]) 
     model.eval()
     if encoding.add is Position.add:
         found["shifting a text changes nothing"] = shift_gap(model, ids)
-    if encoding is Position and model.mask is None:
+    attends = any(isinstance(block.mixer.branch, MultiHeadAttention) for block in model.stack.blocks)
+    if encoding is Position and model.mask is None and attends:
         found["without positions the order changes nothing"] = permutation_gap(model.stack, model.embed(ids).detach())
-    with record(model) as maps:
-        model(ids)
-    mask = (model.mask or Band(ids.shape[1], ids.shape[1])).dense(ids.shape[1], ids.shape[1], ids.device)
-    found["weights are a convex combination"] = _largest(*(convexity(weights, mask) for weights in maps.values()))
+    if attends:
+        with record(model) as maps:
+            model(ids)
+        mask = (model.mask or Band(ids.shape[1], ids.shape[1])).dense(ids.shape[1], ids.shape[1], ids.device)
+        found["weights are a convex combination"] = _largest(*(convexity(weights, mask) for weights in maps.values()))
     found["a saved model computes the same"] = round_trip_gap(model, lambda m: m(ids))
     model.train()
     found["every parameter gets a finite gradient"] = missing_gradients(

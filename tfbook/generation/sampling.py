@@ -18,6 +18,7 @@ from tfbook.attention.positions import Learned
 from tfbook.checks import check_ids, check_logits, trusted
 from tfbook.generation.captured import Captured, can_be_captured
 from tfbook.models.language_model import LanguageModel
+from tfbook.models.states import RecurrentState
 from tfbook.modes import evaluating
 
 # ---- filters: from logits to logits ------------------------------------------------------------------------------
@@ -145,13 +146,15 @@ def _prompts(model: LanguageModel, ids: Tensor, lengths: Tensor | None) -> _Prom
 
 
 def _check_sees_no_padding(model: LanguageModel) -> None:
-    """Raises ValueError unless the model mixes by attention alone, and its mask does not count from the beginning."""
+    """Raises ValueError unless all mixers leave padding out, and the mask does not count from the beginning."""
     if not isinstance(model.mask, Causal | Band):
         raise ValueError(f"lengths differ and the model's mask is {model.mask}; expected Causal() or a Band")
     for block in model.new_cache().blocks:
-        if not isinstance(block.past, Cache):
+        if not isinstance(block.past, Cache | RecurrentState):
             found = f"a mixer of the model keeps a {type(block.past).__name__}"
-            raise ValueError(f"lengths differ and {found}; expected attention, whose mask hides the padding")
+            raise ValueError(
+                f"lengths differ and {found}; expected attention or a RecurrentState: they leave padding out"
+            )
 
 
 def checked_stop(model: LanguageModel, ids: Tensor, max_new_tokens: int, stop: Collection[int]) -> Tensor:

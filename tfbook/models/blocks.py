@@ -9,7 +9,7 @@ Shapes: batch, time (source, target), d_model, d_ff.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any
 
@@ -71,8 +71,9 @@ class Config(Savable):
     """Sizes of a stack of blocks, and the parts that all of them are made of.
 
     A part is given by its class, its name or a `partial` with options: `Config(norm=RMSNorm, feed_forward="SwiGLU",
-    mixer=partial(GroupedQueryAttention, groups=2))`. Raises ValueError for impossible sizes and unknown names, and
-    TypeError for a part that cannot be called.
+    mixer=partial(GroupedQueryAttention, groups=2))`. Of several mixers in a tuple the layers take one each in turn:
+    `Config(mixer=(Mamba, Mamba, MultiHeadAttention))` is a hybrid. Raises ValueError for impossible sizes and unknown
+    names, and TypeError for a part that cannot be called.
     """
 
     d_model: int = 128
@@ -82,7 +83,7 @@ class Config(Savable):
     dropout: float = 0.0
     max_length: int = 256  # positions that a learned encoding has
     position: MakePosition | str = "sinusoidal"  # (d_model, heads, max_length); one of POSITIONS
-    mixer: MakePart | str = MultiHeadAttention  # (d_model, heads, dropout=…); or GroupedQueryAttention
+    mixer: MakePart | str | tuple[MakePart | str, ...] = MultiHeadAttention  # (d_model, heads, dropout=…); or Mamba
     feed_forward: MakePart | str = FeedForward  # (d_model, d_ff, dropout=…); or SwiGLU, MixtureOfExperts
     norm: MakePart | str = LayerNorm  # (d_model); or RMSNorm
     residual: MakePart | str = PreNorm  # (branch, norm, dropout); or PostNorm
@@ -98,6 +99,12 @@ class Config(Savable):
     def make(self, part: str, *sizes: Any, **options: Any) -> Any:
         """A new part, `make("norm", 128)`: of the class that `runtime.use` has put in the place of the given one."""
         return in_use(getattr(self, part))(*sizes, **options)
+
+    def of_layer(self, number: int) -> Config:
+        """The config of one layer: of several mixers, the one whose turn it is."""
+        if not isinstance(self.mixer, tuple):
+            return self
+        return replace(self, mixer=self.mixer[number % len(self.mixer)])
 
     def encoding(self) -> Position:
         """A new positional encoding for one stack."""
@@ -241,7 +248,7 @@ class Stack(nn.Module):
         self.position = config.encoding()
         self.embed_norm = embed_norm or Identity()
         self.dropout = nn.Dropout(config.dropout)
-        blocks = [Block(config, cross=cross) for _ in range(config.layers)]
+        blocks = [Block(config.of_layer(number), cross=cross) for number in range(config.layers)]
         self.blocks: Any = nn.ModuleList(blocks)
         self.norm = config.make("norm", config.d_model) if blocks[0].mixer.ends_with_norm else Identity()
 

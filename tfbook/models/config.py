@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from importlib import import_module
@@ -19,9 +19,13 @@ DEFINED_IN = {  # name of a part, or of a function that is an option of one → 
     "GroupedQueryAttention": "tfbook.attention.grouped_query",
     **dict.fromkeys(("FeedForward", "SwiGLU"), "tfbook.models.feed_forward"),
     **dict.fromkeys(("MixtureOfExperts", "dense_dispatch", "sparse_dispatch"), "tfbook.models.experts"),
+    **dict.fromkeys(("DilatedConvolution", "GatedConvolution"), "tfbook.models.convolutions"),
     **dict.fromkeys(
         ("TokenMlp", "TokenLinear", "DepthwiseConvolution", "Affine", "LayerScaled"), "tfbook.models.patch_mixers"
     ),
+    **dict.fromkeys(("sequential_scan", "parallel_scan", "chunked_scan"), "tfbook.models.scans"),
+    **dict.fromkeys(("MinGru", "GatedLinearAttention", "Lstm"), "tfbook.models.gated"),
+    **dict.fromkeys(("S4D", "Mamba", "selective_scan"), "tfbook.models.state_spaces"),
     **dict.fromkeys(("LayerNorm", "RMSNorm"), "tfbook.models.norms"),
     **dict.fromkeys(("PreNorm", "PostNorm"), "tfbook.models.blocks"),
 }
@@ -64,12 +68,15 @@ def name_of(part: Any) -> str:
     return name
 
 
-def as_part(field: str, part: Any) -> Callable[..., Any]:
+def as_part(field: str, part: Any) -> Any:
     """The class or function that makes a part, given by itself or by its name; a `partial` that can be compared.
 
-    Raises ValueError for an unknown name and TypeError for a part that cannot be called; both name the `field`.
+    A tuple of mixers holds one for each layer in turn. Raises ValueError for an unknown name and TypeError for a part
+    that cannot be called; both name the `field`.
     """
     expected = "a class or function that makes the part, or its name"
+    if isinstance(part, tuple) and part and field == "mixer":
+        return tuple(as_part(field, one) for one in part)
     if isinstance(part, str):
         try:
             return named(part)

@@ -33,3 +33,21 @@ def gru_step(
     r, z = torch.sigmoid(r_x + r_h), torch.sigmoid(z_x + z_h)
     n = torch.tanh(n_x + r * n_h)
     return (1 - z) * n + z * h
+
+
+class LstmState(NamedTuple):
+    """The state of an LSTM: its output h, and the cell c, which a gate keeps."""
+
+    h: Float[Tensor, "batch d_hidden"]
+    c: Float[Tensor, "batch d_hidden"]
+
+
+def lstm_step(from_x: Float[Tensor, "batch gates"], state: LstmState, U: Float[Tensor, "gates d_hidden"]) -> LstmState:
+    """c' = σ(f) ⊙ c + σ(i) ⊙ tanh(g), h' = σ(o) ⊙ tanh(c') (Hochreiter and Schmidhuber, 1997; Gers et al., 2000).
+
+    `from_x` is W x with all biases; the gates i, f, g, o in PyTorch's order. They depend on h, so no scan can skip
+    ahead.
+    """
+    i, f, g, o = (from_x + state.h @ U.T).chunk(4, dim=-1)
+    c = torch.sigmoid(f) * state.c + torch.sigmoid(i) * torch.tanh(g)
+    return LstmState(torch.sigmoid(o) * torch.tanh(c), c)

@@ -1,0 +1,272 @@
+"""Lesson 17's study: streams and facts by hand, shares of a state, memory and ratios, and what the stored runs say."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tfbook.attention import MultiHeadAttention
+from tfbook.course.experiments import stored
+from tfbook.lessons.state_spaces import costs, figures, keeping, recall, study, telling
+from tfbook.models.scans import chunked_scan, sequential_scan
+from tfbook.models.state_spaces import selective_scan
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+# ---- the lantern -----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_says_who_has_the_lantern() -> None:
+    """By a loop over the words: the last name so far."""
+    batch = keeping.stream(5, 40, torch.Generator().manual_seed(1))
+    for words, holders, since in zip(*(x.tolist() for x in batch), strict=True):
+        last, at = -1, 0
+        for place, word in enumerate(words):
+            if word < len(keeping.HOLDERS):
+                last, at = word, place
+            assert (holders[place], since[place]) == (last, place - at)
+    assert int(batch.words[:, 0].max()) < len(keeping.HOLDERS)
+    assert int(batch.words.max()) < len(keeping.HOLDERS + keeping.IDLE)
+
+
+def test_the_shares_of_words_are_what_the_recurrence_gives() -> None:
+    """The state after one word at a time marked with 1; with the share of nothing read they add up to 1."""
+    decays = torch.rand(7, 3, generator=torch.Generator().manual_seed(2))
+    marked = torch.eye(7)[:, :, None].expand(7, 7, 3)
+    a = decays.expand(7, 7, 3)
+    last = sequential_scan(a, (1 - a) * marked)[:, -1]
+    torch.testing.assert_close(study.shares_left(decays), last)
+    torch.testing.assert_close(study.shares_left(decays).sum(dim=0), 1 - decays.prod(dim=0))
+
+
+class _LastName(nn.Module):
+    """Knows the answer, but forgets after so many words."""
+
+    def __init__(self, memory: int):
+        super().__init__()
+        self.memory = memory
+
+    def forward(self, words: Tensor) -> Tensor:
+        names = words < len(keeping.HOLDERS)
+        at = torch.where(names, torch.arange(words.shape[1]), 0).cummax(dim=1).values
+        known = torch.arange(words.shape[1]) - at < self.memory
+        return nn.functional.one_hot(words.gather(1, at), 8).float() * known[..., None]
+
+
+def test_right_answers_are_sorted_by_distance() -> None:
+    shares = study.right_by_gap(_LastName(12))
+    assert shares[:3] == [1, 1, 1]
+    assert all(share < 0.5 for share in shares[3:])
+
+
+class _Keeper(nn.Module):
+    """The page's readers, with the package's scan."""
+
+    def __init__(self, gated: bool):
+        super().__init__()
+        self.embed, self.new, self.read = nn.Embedding(16, 32), nn.Linear(32, 32), nn.Linear(32, 8)
+        self.keep = nn.Parameter(torch.linspace(-4, 4, 32))
+        self.V = nn.Linear(32, 32, bias=False) if gated else None
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.embed(words)
+        a = torch.sigmoid(self.keep.expand_as(x) if self.V is None else self.V(x) + self.keep)
+        return self.read(chunked_scan(a, (1 - a) * self.new(x)))
+
+
+class _Halves(nn.Module):
+    """Every word halves the state, and the first number forgets all."""
+
+    def embed(self, words: Tensor) -> Tensor:
+        return torch.tensor([0.0, 0.5]).expand(len(words), 2)
+
+    def decays(self, x: Tensor) -> Tensor:
+        return x
+
+
+def test_a_reader_holds_the_mean_share_of_each_word() -> None:
+    """Shares 0, 0, 1 of one number and ⅛, ¼, ½ of the other."""
+    assert study.held_by(_Halves(), ["Rosa", "rain", "Tom"]) == pytest.approx([1 / 12, 1 / 6, 1.0])
+
+
+def test_only_decays_that_the_input_sets_keep_the_lantern() -> None:
+    """The claim of the page, with another seed."""
+    far = {}
+    for gated in (False, True):
+        torch.manual_seed(7)
+        far[gated] = study.right_by_gap(study.train_keeper(_Keeper(gated), steps=150, seed=7))[-1]
+    assert far[True] > 0.95
+    assert far[False] < 0.4
+
+
+# ---- facts -----------------------------------------------------------------------------------------------------------
+
+
+def test_each_fact_is_asked_for_once() -> None:
+    batch = recall.recall_batch(6, 5, torch.Generator().manual_seed(3))
+    for names, things, answers in zip(*(x.tolist() for x in batch), strict=True):
+        facts = dict(zip(names[:5], things[:5], strict=True))
+        assert len(facts) == 5
+        assert sorted(names[5:]) == sorted(names[:5])
+        assert answers == [facts[name] for name in names[5:]]
+        assert set(things[5:]) == {recall.THINGS}
+
+
+def test_a_reader_that_counts_is_right_as_often_as_the_most_frequent_thing() -> None:
+    """Two facts: the same thing in one case of eight, else one of two. One fact: always."""
+    assert study.counting(2) == pytest.approx(0.5 + 0.5 / 8, abs=0.01)
+    assert study.counting(1) == 1
+
+
+def test_attention_learns_to_recall_and_the_questions_alone_count() -> None:
+    model = study.train_reader(MultiHeadAttention, steps=120, pairs=(4,))
+    assert study.recalled(model, 4) > 0.95
+    batch = recall.recall_batch(3, 4, torch.Generator().manual_seed(5))
+    loss = recall.recall_loss(model, batch)
+    changed = batch._replace(answers=(batch.answers + 1) % recall.THINGS)
+    assert recall.recall_loss(model, changed) > loss + 1
+
+
+def test_facts_held_leave_out_what_counting_gives() -> None:
+    rows = [{"method": "a", "numbers": 8, "16 facts": share} for share in (0.25, 1.0)]
+    assert study.facts_held(rows, 16, 0.25).iloc[0].tolist() == ["8", "0.0–16.0"]
+    assert study.facts_held([rows[0] | {"numbers": 0, "16 facts": 0.1}], 16, 0.25).iloc[0].tolist() == [
+        "grows",
+        "0.0–0.0",
+    ]
+
+
+def test_the_numbers_of_a_state_are_counted_right() -> None:
+    """Each method's size is that of its cache after a text; a window's is its own positions."""
+    for method, readers in recall.READERS.items():
+        for mixer, heads, numbers in readers:
+            model = recall.Reader(mixer, heads=heads)
+            cache = model.stack.new_cache()
+            with torch.no_grad():
+                model.stack(torch.randn(1, 40, recall.D_MODEL), cache=cache)
+            kept = cache.blocks[0].past
+            if method in ("attention", "window"):
+                assert 2 * kept.length * recall.D_MODEL >= numbers
+            else:
+                assert kept.nbytes() == 4 * numbers
+
+
+# ---- stories and costs ---------------------------------------------------------------------------------------------
+
+
+def test_the_mixers_have_equal_parameters() -> None:
+    """To one percent; and Mamba's state has as many numbers as the window."""
+    counts = [telling.storyteller(mixer).parameter_count() for mixer in telling.MIXERS.values()]
+    assert max(counts) / min(counts) < 1.01
+    words = telling.state_bytes(telling.storyteller(telling.MAMBA), 50)
+    window = 2 * telling.WINDOW * telling.SIZES["d_model"] * telling.SIZES["layers"] * 4
+    assert 0.9 < window / words < 1.1
+
+
+def test_training_lowers_the_loss_and_steps_are_watched() -> None:
+    model = telling.storyteller(telling.MAMBA)
+    before, losses = telling.held_out_loss(model), []
+    telling.train_teller(model, steps=12, after=lambda _, loss: losses.append(loss))
+    assert telling.held_out_loss(model) < before - 0.5
+    assert len(losses) == 12
+    scan = model.stack.blocks[0].mixer.branch.selective
+    steps = telling.word_steps(model, ["Anna", "had", "a", "bell"])
+    assert scan is selective_scan is model.stack.blocks[0].mixer.branch.selective
+    assert len(steps) == 4
+    assert min(steps) > 0
+
+
+def test_a_state_has_one_size_and_a_cache_grows() -> None:
+    mamba, attention = (telling.storyteller(telling.MIXERS[name]) for name in ("Mamba", "attention"))
+    assert telling.state_bytes(mamba, 10) == telling.state_bytes(mamba, 700) == 9856
+    assert telling.state_bytes(attention, 700) == 700 * 2 * 96 * 2 * 4
+
+
+def test_seconds_are_those_of_each_run() -> None:
+    calls: list[int] = []
+    assert len(costs.seconds(lambda: calls.append(1), repeats=3, warmup=2)) == 3
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize(
+    ("run", "rows"),
+    [
+        (lambda: costs.per_word(lengths=(8, 16), repeats=1), 8),
+        (lambda: costs.training_steps(lengths=(4,), repeats=1), 8),
+        (lambda: telling.stories(("minGRU",), steps=2, seeds=(1,)), 1),
+    ],
+    ids=["per word", "training steps", "stories"],
+)
+def test_an_experiment_runs_small(run: Callable[[], list[dict[str, Any]]], rows: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(telling, "SAMPLES", 2)
+    assert len(run()) == rows
+
+
+def test_the_recall_experiment_keeps_the_better_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall, "READERS", {"attention": [(MultiHeadAttention, 1, 0)]})
+    monkeypatch.setattr(recall, "_run", lambda mixer, heads, lr, steps, seed: {"2 facts": lr + seed})
+    rows = recall.recall(seeds=(0, 1))
+    assert rows == [
+        {"method": "attention", "numbers": 0, "lr": 1e-2, "seed": seed, "2 facts": 1e-2 + seed} for seed in (0, 1)
+    ]
+
+
+def test_ratios_compare_the_longest_with_the_shortest() -> None:
+    rows = [{"method": "a", "length": length, "ms": ms} for length, ms in ((512, 2.0), (8192, 5.0))]
+    assert study.largest_ratio(rows) == {"a": 2.5}
+
+
+# ---- what the stored runs say ----------------------------------------------------------------------------------------
+
+
+def test_what_the_page_says_of_recall() -> None:
+    rows, counting = stored("state_spaces.recall").rows, study.counting(16)
+
+    def shares(method: str, numbers: int) -> list[float]:
+        return [row["16 facts"] for row in rows if (row["method"], row["numbers"]) == (method, numbers)]
+
+    for method, numbers in (("minGRU", 32), ("minGRU", 256), ("S4D", 512), ("Mamba", 176)):
+        assert all(abs(share - counting) < 0.02 for share in shares(method, numbers)), method
+    assert min(shares("attention", 0) + shares("gated linear attention", 256)) > 0.99
+    assert all(0.55 < share < 0.65 for share in shares("gated linear attention", 64))
+    assert all(0.6 < share < 0.7 for share in shares("LSTM", 256))
+    assert max(shares("gated linear attention", 1024)) > 0.99 > 0.7 > min(shares("gated linear attention", 1024))
+
+
+def test_what_the_page_says_of_stories() -> None:
+    """Mamba and the LSTM are a tenth of a nat below attention, in both seeds; no story is entirely right."""
+    rows = stored("state_spaces.stories").rows
+    losses = {name: [row["loss"] for row in rows if row["method"] == name] for name in telling.MIXERS}
+    assert all(len(each) == 2 for each in losses.values())
+    for name in ("Mamba", "LSTM"):
+        assert max(losses[name]) < min(losses["attention"]) - 0.1
+        assert max(losses[name]) < min(min(each) for other, each in losses.items() if other not in ("Mamba", "LSTM"))
+    assert max(losses["window"]) < min(losses["attention"])
+    assert all(row["names"] <= 0.05 for row in rows)
+
+
+def test_what_the_page_says_of_costs() -> None:
+    rows = stored("state_spaces.per_word").rows
+    ratios = study.largest_ratio(rows)
+    assert 2.5 < ratios.pop("attention") < 3.5
+    assert max(ratios.values()) < 1.05
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_word_and_run_is_drawn() -> None:
+    words = ["a", "b", "c"]
+    drawn = figures.draw_fading(words, {"one": [0.1, 0.5, 1.0], "two": [1.0, 0.0, 0.0]}, "title")
+    assert [text.get_text() for axes in drawn.axes for text in axes.texts] == words * 2
+    assert len(figures.draw_steps(words, [0.2, 0.1, 0.3], "title").axes) == 1
+    runs = {"fixed decays": [[0.5] * 6, [0.4] * 6], "decays set by the input": [[1.0] * 6]}
+    assert len(figures.draw_gaps(study.GAPS, runs, "title").axes[0].lines) == 4
+    shown = [text.get_text() for text in figures.draw_views([4, 0, 2, 8], [4, 2, 3, 9.5]).axes[2].texts]
+    assert {"9.5", "9", "¼"} <= {text for text in shown if text}
+    assert figures.draw_mamba().axes
+    rows = stored("state_spaces.recall").rows
+    assert figures.draw_recall(rows, 16, 0.26, "title").axes[0].get_legend()
+    assert len(figures.draw_costs(stored("state_spaces.per_word").rows, "title").axes) == 2

@@ -1,0 +1,60 @@
+"""Answers to the predictions of lesson 17: what came out, and why."""
+
+from tfbook.course.predictions import PredictionAnswers
+
+answer = PredictionAnswers(
+    {
+        "fixed": r"""
+For the first words nearly always, from 24 words on no better than two times in three, and beyond 48 words no better
+than chance, in all three seeds. More training does not change the reason: a word that lies $k$ words back is worth
+$a^k$. A channel with a small $a$ drops it within a few words. A channel with a large $a$ keeps it, but keeps the
+holder before it nearly as well, and cannot say which of the two came later. There is no $a$ that is right for
+both, because the rain and a name are treated alike.
+""",
+        "gated": r"""
+Nothing is lost: right answers stay at one, up to 95 words, although training never showed a stream longer than 64.
+The picture shows how. At a name the decays fall toward 0, so the old holder is overwritten at once; at a word about
+the weather they stay close to 1, so nothing happens to the state. The distance no longer matters, because weather
+no longer counts as time.
+""",
+        "recall": r"""
+Only the matrix of gated linear attention: with 256 numbers it answers everything, with 64 about six in ten. (With
+1,024 numbers in a single head one seed of two got stuck. A larger state is not always easier to train.) The wide
+LSTM holds about half of the facts. A window is right while the fact lies inside it, and guesses otherwise.
+
+The surprise is at the bottom: minGRU, S4D and the narrow Mamba are no better than a reader that only counts, however
+many numbers they have. They kept *which* things occurred, but not whose they are. So the size of a state is not all:
+what counts is whether a question can pick something out of it. The matrix is multiplied by a query, as attention's
+keys are. LSTM and Mamba multiply what they read by a gate, minGRU and S4D by nothing that depends on the question;
+we think that this is the reason, but we changed more than one thing at a time, and 500 batches are few.
+""",
+        "costs": """
+No longer at all for the states: the ratio is 1.0. For attention it is about three times as long, since every new
+word reads all keys and values so far. The bytes say it more clearly: attention's cache grows by 1.5 kB with each
+word, while a state stays what it was after the first word.
+""",
+        "keeps_a_tune": r"""
+The rhythm goes first. The dilated network plucks most notes on time and follows the rule of neighbors in more
+than half of the cases; the network that sees 10 samples plucks at random, far too often, and almost no note
+lasts a tenth of a second. Its pitch is *not* all gone: most of its short notes repeat a string's period,
+although it has never seen a whole period at once. Ten exact samples tell much about where in a string's
+waveform they come from, and each new sample carries that on. Time since the last pluck, by contrast, is not
+written in ten samples.
+
+Linear prediction and the string's own rule know no plucks, so one note rings on until it is gone. The string's
+rule is a strong rival in bits, and it knows the six periods in advance; still it pays for each pluck, which it
+cannot foresee.
+
+Even the dilated network is far from perfect: 512 samples hold one note and a quarter, and 400 batches are few.
+What we changed is the dilations alone; parameters, batches and learning rates are the same, and the rates were
+not tuned for either.
+""",
+        "blind_spot": r"""
+No. The red triangle on the right never fills, however many layers there are: each layer of 3 × 3 can go at most
+one column to the right per row upward, so what lies right of that diagonal, up to the edge, is never reached.
+Ten of 82 earlier pixels are missing here at nine layers, and a test finds the same ten at fourteen. The [gated
+PixelCNN](https://arxiv.org/abs/1606.05328) cures it with two stacks: one for all rows above, which needs no
+mask on its right side, and one for the pixel's own row.
+""",
+    }
+)

@@ -1,0 +1,242 @@
+"""Figures of lesson 17: fading words, one recurrence in three views, Mamba's block, recall and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from tfbook.lessons.state_spaces.convolution_figures import (
+    draw_blind_spot as draw_blind_spot,
+    draw_orders as draw_orders,
+    draw_receptive_fields as draw_receptive_fields,
+    draw_sounds as draw_sounds,
+    draw_two_filters as draw_two_filters,
+)
+from tfbook.plot.curves import label_ends
+from tfbook.plot.house import BROWN, COLORS, EDGE, FAINT, GREEN, INK, KHAKI, RED, ROLES, SOFT, Method, literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+METHODS = {  # one look for each way to read, in all figures of the lesson
+    "attention": Method(COLORS[0], "o"),
+    "window": Method(COLORS[1], "s"),
+    "LSTM": Method(COLORS[2], "^"),
+    "minGRU": Method(GREEN, "D"),
+    "gated linear attention": Method(BROWN, "P"),
+    "Mamba": Method(RED, "v"),
+    "S4D": Method(KHAKI, "X"),
+    "hybrid": Method(COLORS[3], "h"),
+}
+ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "fixed": (
+        "Right answers against words since the lantern changed hands. Three lines of fixed decays start near one, fall "
+        "below two thirds after 24 words, and end near chance, one in eight, after 48."
+    ),
+    "gated": (
+        "The same axes: the fixed decays fall to chance as before, and three lines of gated decays stay at one up to "
+        "96 words."
+    ),
+    "recall": (
+        "Right answers about 16 facts against the numbers in the state, on a logarithmic axis, one marker per method; "
+        "attention is a dashed line at one. minGRU, S4D and the narrow Mamba lie on the dotted line of the most "
+        "frequent thing, near one in four; the wide LSTM near two thirds, gated linear attention between 0.6 and one."
+    ),
+    "costs": (
+        "Left: milliseconds for one more word against the words read so far; attention's line rises, those of the "
+        "states are flat. Right: bytes kept, attention's rising in proportion to the words, the others flat."
+    ),
+}
+
+# ---- a state forgets -------------------------------------------------------------------------------------------------
+
+
+def draw_fading(words: Sequence[str], readers: Mapping[str, Sequence[float]], title: str, *, per_line: int = 13) -> Any:
+    """The words as each reader's state holds them after the last one: as dark as the share that is left."""
+    import matplotlib.pyplot as plt
+
+    rows = -(-len(words) // per_line)
+    figure, grid = plt.subplots(len(readers), 1, figsize=(10.5, (0.42 * rows + 0.42) * len(readers)), squeeze=False)
+    for axes, (name, left) in zip(grid[:, 0], readers.items(), strict=True):
+        for number, (word, share) in enumerate(zip(words, map(float, left), strict=True)):
+            fill, ink = ROLES["weight"].shade(share)
+            y, x = divmod(number, per_line)
+            axes.text(
+                x,
+                -y,
+                literal(word),
+                ha="center",
+                va="center",
+                fontsize=11,
+                color=ink if share > 0.02 else "#9aa3ad",
+                bbox={"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": "none"},
+            )
+        axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
+        axes.set_title(name, fontsize=11, loc="left")
+        axes.axis("off")
+    figure.suptitle(title, fontsize=13)
+    return figure
+
+
+def draw_gaps(gaps: Sequence[tuple[int, int]], readers: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
+    """Right answers against the words since the lantern changed hands: a line for each seed of each reader."""
+    import matplotlib.pyplot as plt
+
+    looks = {"fixed decays": METHODS["S4D"], "decays set by the input": METHODS["minGRU"]}
+    figure, axes = plt.subplots(figsize=(7.5, 3.6))
+    places = [(low * high) ** 0.5 for low, high in gaps]
+    for name, runs in readers.items():
+        for number, run in enumerate(runs):
+            (line,) = axes.plot(places, run, color=looks[name].color, marker=looks[name].marker, alpha=0.8)
+            if number == 0:
+                line.set_label(name)
+    axes.axhline(1 / 8, color=EDGE, linestyle=":", linewidth=1)
+    axes.text(places[0], 1 / 8 + 0.02, "chance", color=SOFT, fontsize=9)
+    axes.set(xscale="log", ylim=(0, 1.06), title=title, ylabel="right answers")
+    axes.set_xlabel("words since the lantern changed hands")
+    axes.set_xticks(places, [f"{low}–{high - 1}" for low, high in gaps])
+    axes.minorticks_off()
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 0.17))
+    return figure
+
+
+# ---- three views -----------------------------------------------------------------------------------------------------
+
+
+def _dots(axes: Axes, names: Sequence[str], y: float, color: str) -> None:
+    for x, name in enumerate(names):
+        box = {"boxstyle": "round,pad=0.3", "facecolor": color, "edgecolor": EDGE}
+        axes.text(x, y, name, ha="center", va="center", fontsize=11, bbox=box, zorder=3)
+
+
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], label: str = "", at: float = 0.5) -> None:
+    style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 13, "shrinkB": 13, "linewidth": 1.2}
+    axes.annotate("", end, start, arrowprops=style)
+    if label:
+        x, y = start[0] + at * (end[0] - start[0]), start[1] + at * (end[1] - start[1])
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        axes.text(x, y, label, ha="center", va="center", fontsize=9, color=SOFT, bbox=box)
+
+
+def draw_views(x: Sequence[float], h: Sequence[float]) -> Figure:
+    """h_t = h_{t−1} / 2 + x_t over four inputs: as a loop, as a convolution (of the last output), and as a scan."""
+    import matplotlib.pyplot as plt
+
+    inputs, states = [f"{value:g}" for value in x], [f"{value:g}" for value in h]
+    figure, panels = plt.subplots(1, 3, figsize=(11, 3.7))
+    loop, convolution, scan = panels
+    for axes, title in zip(
+        panels, ("loop: 4 steps in a row", "convolution: one sum each", "scan: 2 levels"), strict=True
+    ):
+        axes.set(xlim=(-0.5, 3.5), ylim=(-0.45, 2.45))
+        axes.set_title(title, fontsize=11)
+        axes.axis("off")
+        _dots(axes, inputs, 0, FAINT)
+    for t in range(4):
+        _arrow(loop, (t, 0), (t, 2))
+        if t:
+            _arrow(loop, (t - 1, 2), (t, 2), "½")
+        weight = ("⅛", "¼", "½", "1")[t]
+        _arrow(convolution, (t, 0), (3, 2), weight, 0.35)
+    _dots(loop, states, 2, ROLES["stream"].shade(0.5)[0])
+    _dots(convolution, ["", "", "", states[3]], 2, ROLES["stream"].shade(0.5)[0])
+    middle = [f"{x[0]:g}", f"{x[0] / 2 + x[1]:g}", f"{x[1] / 2 + x[2]:g}", f"{x[2] / 2 + x[3]:g}"]
+    for t in range(4):
+        _arrow(scan, (t, 0), (t, 1))
+        _arrow(scan, (t, 1), (t, 2))
+        if t:
+            _arrow(scan, (t - 1, 0), (t, 1), "½")
+        if t > 1:
+            _arrow(scan, (t - 2, 1), (t, 2), "¼", 0.35)
+    _dots(scan, middle, 1, ROLES["weight"].shade(0.25)[0])
+    _dots(scan, states, 2, ROLES["stream"].shade(0.5)[0])
+    for text in list(convolution.texts):
+        if not text.get_text() and text.get_bbox_patch() is not None:
+            text.remove()
+    figure.suptitle("One recurrence, three ways to compute it", fontsize=13)
+    return figure
+
+
+def draw_mamba() -> Figure:
+    """The mixer of a Mamba block: a convolution over four words, Δ, B and C from its output, the scan, and a gate."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Mamba: the input decides what the state keeps", gap=(34, 20))
+    x = picture.box("$x$", (0, 1), "stream", note="time × d")
+    up = picture.box("$W_{in}$", (1, 1), "parameter")
+    convolution = picture.box("convolution\nover 4 words", (2, 0), "plain", note="then SiLU: $u$")
+    sizes = picture.box("$\\Delta, B, C$", (3, -0.9), "query", note="from $u$")
+    scan = picture.box("selective scan", (4, 0), "weight", note="state: width × N")
+    gate = picture.box("SiLU", (3, 2), "plain", note="$z$: the gate")
+    product = picture.circle("×", (5, 1))
+    down = picture.box("$W_O$", (6, 1), "parameter")
+    picture.arrow(x, up)
+    picture.arrow(up, convolution)
+    picture.arrow(up, gate)
+    picture.arrow(convolution, sizes)
+    picture.arrow(convolution, scan, "$u$")
+    picture.arrow(sizes, scan)
+    picture.arrow(scan, product, "$y + D \\odot u$")
+    picture.arrow(gate, product)
+    picture.arrow(product, down)
+    return picture.figure()
+
+
+def draw_steps(words: Sequence[str], steps: Sequence[float], title: str) -> Figure:
+    """Each word as dark as its step Δ, from the shortest, white, to the longest."""
+    low, high = min(steps), max(steps)
+    return draw_fading(words, {"": [(step - low) / (high - low) for step in steps]}, title, per_line=12)
+
+
+# ---- the scoreboard ------------------------------------------------------------------------------------------------
+
+
+def draw_recall(rows: Sequence[Mapping[str, Any]], facts: int, counting: float, title: str) -> Figure:
+    """Right answers about so many facts against the numbers in the state: the mean of the seeds, and each of them."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.2))
+    key = f"{facts} facts"
+    for method, look in METHODS.items():
+        sizes = sorted({row["numbers"] for row in rows if row["method"] == method and row["numbers"]})
+        runs = {size: [row[key] for row in rows if (row["method"], row["numbers"]) == (method, size)] for size in sizes}
+        if not sizes:
+            continue
+        axes.plot(sizes, [fmean(runs[size]) for size in sizes], color=look.color, marker=look.marker, label=method)
+        for size in sizes:
+            axes.scatter([size] * len(runs[size]), runs[size], color=look.color, s=9, alpha=0.6)
+    axes.axhline(1, color=METHODS["attention"].color, linestyle="--")
+    axes.text(24, 1.015, "attention, whose cache grows", color=METHODS["attention"].color, fontsize=9.5)
+    axes.axhline(counting, color=EDGE, linestyle=":", linewidth=1.5)
+    axes.text(24, counting - 0.06, "always the most frequent thing", color=SOFT, fontsize=9)
+    axes.axhline(1 / 8, color=EDGE, linestyle=":", linewidth=1)
+    axes.text(24, 1 / 8 - 0.055, "chance", color=SOFT, fontsize=9)
+    axes.set(xscale="log", ylim=(0, 1.1), title=title, ylabel=f"right answers, {facts} facts")
+    axes.set_xlabel("numbers in the state")
+    axes.set_xticks([32, 64, 128, 256, 512, 1024], ["32", "64", "128", "256", "512", "1,024"])
+    axes.minorticks_off()
+    axes.set_xlim(22, 1400)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def draw_costs(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Milliseconds for one more word, and bytes kept, against the words read so far."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(10.5, 3.7))
+    for axes, key, name in zip(panels, ("ms", "bytes"), ("milliseconds for the next word", "bytes kept"), strict=True):
+        for method in dict.fromkeys(row["method"] for row in rows):
+            points = [(row["length"], row[key]) for row in rows if row["method"] == method]
+            look = METHODS[method]
+            axes.plot(*zip(*points, strict=True), color=look.color, marker=look.marker, label=method)
+        lengths = sorted({row["length"] for row in rows})
+        axes.set(xscale="log", yscale="log" if key == "bytes" else "linear", xlabel="words read", ylabel=name)
+        axes.set_xticks(lengths, [f"{length:,}" for length in lengths])
+        axes.minorticks_off()
+        label_ends(axes)
+    panels[0].set_ylim(bottom=0)
+    figure.suptitle(title, fontsize=13)
+    return figure

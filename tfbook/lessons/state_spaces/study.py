@@ -1,0 +1,122 @@
+"""Lesson 17: a state of fixed size, what it keeps and what it has to forget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from tfbook.lessons.state_spaces.answers import answer as answer
+from tfbook.lessons.state_spaces.claims import CLAIMS as CLAIMS
+from tfbook.lessons.state_spaces.convolution_contest import continued_melodies as continued_melodies
+from tfbook.lessons.state_spaces.convolution_listening import (
+    TUNE as TUNE,
+    TUNE_ALT as TUNE_ALT,
+    convolve as convolve,
+    first_melody as first_melody,
+    melody_scores as melody_scores,
+    player as player,
+)
+from tfbook.lessons.state_spaces.convolution_sights import (
+    filter_paths as filter_paths,
+    pixel_sight as pixel_sight,
+    stack_sight as stack_sight,
+)
+from tfbook.lessons.state_spaces.convolutions import NOTE as NOTE, RATE as RATE
+from tfbook.lessons.state_spaces.costs import per_word as per_word, training_steps as training_steps
+from tfbook.lessons.state_spaces.keeping import (
+    GAPS as GAPS,
+    HOLDERS as HOLDERS,
+    IDLE as IDLE,
+    held_by as held_by,
+    right_by_gap as right_by_gap,
+    shares_left as shares_left,
+    stream as stream,
+    train_keeper as train_keeper,
+)
+from tfbook.lessons.state_spaces.recall import (
+    PAIRS as PAIRS,
+    Reader as Reader,
+    counting as counting,
+    recalled as recalled,
+    train_reader as train_reader,
+)
+from tfbook.lessons.state_spaces.telling import (
+    MIXERS,
+    SIZES,
+    WINDOW,
+    as_text as as_text,
+    corpus as corpus,
+    held_out_loss as held_out_loss,
+    state_bytes as state_bytes,
+    storyteller as storyteller,
+    told_by as told_by,
+    train_teller as train_teller,
+    word_steps as word_steps,
+)
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+def largest_ratio(rows: Sequence[Mapping[str, Any]], *, long: int = 8192, short: int = 512) -> dict[str, float]:
+    """For each method, the time of one more word after `long` words relative to that after `short`."""
+    times = {(row["method"], row["length"]): row["ms"] for row in rows}
+    return {method: times[method, long] / times[method, short] for method in dict.fromkeys(m for m, _ in times)}
+
+
+def facts_held(rows: Sequence[Mapping[str, Any]], facts: int, base: float) -> DataFrame:
+    """How many facts a reader knows if it is right on the others with the probability `base`; the range of seeds."""
+    import pandas as pd
+
+    held: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        known = (row[f"{facts} facts"] - base) / (1 - base)
+        size = f"{row['numbers']:,}" if row["numbers"] else "grows"
+        held.setdefault((row["method"], size), []).append(facts * max(known, 0))
+    named = [
+        {
+            "mixer": method,
+            "numbers in the state": size,
+            f"of {facts} facts it holds": f"{min(each):.1f}–{max(each):.1f}",
+        }
+        for (method, size), each in held.items()
+    ]
+    return pd.DataFrame(named).set_index("mixer")
+
+
+def scoreboard(told: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Each mixer beside the others: loss on stories, sentences that the world allows, recall, and memory."""
+    import pandas as pd
+
+    rows = []
+    for method in dict.fromkeys(row["method"] for row in told):
+        runs = [row for row in told if row["method"] == method]
+        losses = [row["loss"] for row in runs]
+        shares: dict[int, list[float]] = {}
+        for row in found:
+            if row["method"] == method:
+                shares.setdefault(row["numbers"], []).append(row["16 facts"])
+        best = max((fmean(each) for each in shares.values()), default=None)
+        rows.append(
+            {
+                "mixer": method,
+                "loss, nats per word": f"{min(losses):.2f}–{max(losses):.2f}",
+                "right sentences": f"{fmean(row['sentences'] for row in runs):.0%}",
+                "16 facts, best size": "" if best is None else f"{best:.0%}",
+                "kept after 8,192 words": kept_bytes(method, 8192),
+                "MFLOPs per word": round(runs[0]["flops"] / 1e6, 2),
+            }
+        )
+    return pd.DataFrame(rows).set_index("mixer")
+
+
+def kept_bytes(method: str, words: int) -> str:
+    """The memory of a model's caches after so many words; a window needs its own positions alone."""
+    if method == "window":
+        return _size(2 * WINDOW * SIZES["d_model"] * SIZES["layers"] * 4)
+    return _size(state_bytes(storyteller(MIXERS[method]), words))
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count > 1e6 else f"{count / 1e3:.1f} kB"

@@ -1,0 +1,163 @@
+"""The story world read by seven mixers of equal size: their loss, and how many of their stories are right.
+
+Shapes: batch, time, d_model, vocab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from tfbook import data, runtime
+from tfbook.attention import MultiHeadAttention
+from tfbook.attention.efficient import Banded
+from tfbook.course.batches import SortedBatches
+from tfbook.course.experiments import experiment
+from tfbook.data.stories import written
+from tfbook.data.stories.corpus import Stories
+from tfbook.lessons.gpt_pretraining.stories import judged, story_rows, training_rows
+from tfbook.models.blocks import Config
+from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
+from tfbook.models.gpt import Gpt
+from tfbook.models.state_spaces import Mamba
+from tfbook.pretrain.storyteller import Storyteller, tell
+from tfbook.text.vocabulary import BOS, PAD
+from tfbook.training.losses import next_token_loss
+
+SIZES: dict[str, Any] = {"d_model": 96, "heads": 4, "d_ff": 192, "layers": 2, "position": "rotary"}
+WINDOW = 6  # positions: as many numbers as Mamba's state
+MAMBA = partial(Mamba, width=112, state=8)  # as many parameters as attention, to 1%
+MIXERS: dict[str, Any] = {
+    "attention": MultiHeadAttention,
+    "Mamba": MAMBA,
+    "hybrid": (MAMBA, MultiHeadAttention),
+    "window": partial(MultiHeadAttention, implementation=Banded(WINDOW - 1)),
+    "LSTM": partial(Lstm, width=54),
+    "minGRU": partial(MinGru, width=128),
+    "gated linear attention": GatedLinearAttention,
+}
+BATCH, STEPS, WARMUP, HELD_OUT, SAMPLES = 16, 250, 20, 60, 100
+RATE, SEEDS = 0.006, (1, 2)
+
+
+@cache
+def corpus() -> Stories:
+    """The story world's texts, loaded once."""
+    return data.load("stories")
+
+
+def storyteller(mixer: Any) -> Gpt:
+    """A GPT of the lesson's sizes, its vocabulary the story world's."""
+    return Gpt(len(corpus().vocabulary), Config(**SIZES, mixer=mixer)).to(runtime.device())
+
+
+@cache
+def held_out() -> Tensor:
+    """The ids of stories that no run trains on."""
+    rows = story_rows(corpus()["valid"][:HELD_OUT], corpus().vocabulary)
+    return pad_sequence(rows, batch_first=True, padding_value=PAD)
+
+
+@torch.no_grad()
+def held_out_loss(model: nn.Module) -> float:
+    """Nats per word of the held-out stories."""
+    return float(next_token_loss(model.eval(), held_out().to(runtime.device()), pad=PAD).mean)
+
+
+def train_teller(
+    model: Gpt,
+    *,
+    lr: float = RATE,
+    steps: int = STEPS,
+    seed: int = 1,
+    after: Callable[[int, float], None] | None = None,
+) -> Gpt:
+    """Next-word training with AdamW, the rate rising for `WARMUP` steps and falling to 0; `after` sees each loss."""
+    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
+
+    batches, device = SortedBatches(training_rows(), size=BATCH, seed=seed), runtime.device()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+    bar = tqdm(range(steps), unit="step", leave=False)
+    for step in bar:
+        for group in optimizer.param_groups:
+            group["lr"] = lr * min(1.0, (step + 1) / WARMUP) * (1 - step / steps)
+        loss = next_token_loss(model.train(), batches(step).to(device), pad=PAD).mean
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        if after is not None:
+            after(step, float(loss.detach()))
+    return model.eval()
+
+
+def told_by(model: Gpt, count: int, *, beginning: str = "", seed: int = 0) -> list[list[str]]:
+    """Stories in words, at temperature 0.7."""
+    teller = Storyteller(model, corpus().vocabulary)
+    return tell(teller, count, temperature=0.7, seed=seed, beginning=beginning)
+
+
+def as_text(words: Sequence[str]) -> str:
+    """A story as it is printed."""
+    return written(list(words))
+
+
+def state_bytes(model: Gpt, words: int) -> int:
+    """The memory of all layers' caches after so many words: what attention keeps, or the states."""
+    cache, ids = model.new_cache(), torch.randint(4, 100, (1, words), device=runtime.device())
+    with torch.no_grad():
+        for piece in ids.split(512, dim=1):
+            model(piece, cache=cache)
+    return sum(_bytes(block.past) for block in cache.blocks)
+
+
+def _bytes(past: Any) -> int:
+    if hasattr(past, "nbytes"):
+        return past.nbytes()
+    return sum(kept.numel() * kept.element_size() for kept in past.seen())
+
+
+@torch.no_grad()
+def word_steps(model: Gpt, words: Sequence[str], *, layer: int = 0) -> list[float]:
+    """The mean step Δ over the channels of one Mamba layer, at each word."""
+    mixer, seen = model.stack.blocks[layer].mixer.branch, []
+    scan = mixer.selective
+
+    def watched(x: Tensor, step: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(step)
+        return scan(x, step, *rest)
+
+    mixer.selective = watched
+    try:
+        ids = [BOS, *corpus().vocabulary.encode(list(words))]
+        model.eval()(torch.tensor([ids], device=runtime.device()))
+    finally:
+        mixer.selective = scan
+    return seen[0][0, 1:].mean(dim=-1).tolist()
+
+
+@experiment
+def stories(
+    mixers: Sequence[str] = tuple(MIXERS), *, steps: int = STEPS, seeds: Sequence[int] = SEEDS
+) -> list[dict[str, Any]]:
+    """Loss and right stories for each mixer and seed, all with one recipe."""
+    found = []
+    for seed in seeds:
+        for name in mixers:
+            found.append({"method": name, "seed": seed, **_told(name, steps, seed)})
+            print(found[-1], flush=True)
+    return found
+
+
+def _told(name: str, steps: int, seed: int) -> dict[str, Any]:
+    runtime.seed(seed)
+    model = storyteller(MIXERS[name])
+    train_teller(model, steps=steps, seed=seed)
+    shares = {kind: round(share, 4) for kind, share in judged(told_by(model, SAMPLES)).items()}
+    sizes = {"parameters": model.parameter_count(), "flops": model.flops(100) // 100}
+    return {"loss": round(held_out_loss(model), 4), **shares, **sizes}
