@@ -220,3 +220,12 @@ def test_the_table_and_the_sounds_are_those_of_the_stored_runs() -> None:
 def test_the_page_s_convolution_is_the_solution() -> None:
     for case in dilated_convolution.cases():
         torch.testing.assert_close(convolve(*case), dilated_convolution.reference(*case))
+
+
+def test_no_learning_rate_closes_the_gap() -> None:
+    """Half and twice the rate: the best of the network that sees ten samples is behind the worst of the dilated one."""
+    rows = stored("state_spaces.melody_rates").rows
+    tried = {kind: [row for row in rows if row["kind"] == kind] for kind in NETWORKS}
+    assert [[row["rate"] for row in own] for own in tried.values()] == [[2e-3, 8e-3]] * 2
+    assert max(row["bits"] for row in tried["dilated"]) < min(row["bits"] for row in tried["not dilated"])
+    assert min(row["in time"] for row in tried["dilated"]) > max(row["in time"] for row in tried["not dilated"])

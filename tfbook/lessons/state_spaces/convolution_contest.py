@@ -104,3 +104,14 @@ def continued_melodies(steps: int = STEPS, seeds: tuple[int, ...] = SEEDS) -> li
             rows.append({"kind": kind, "seed": seed, **sees, **network_row(model, asked, seed)})
             print(rows[-1] | {"sound": ""}, flush=True)
     return rows
+
+
+@experiment
+def melody_rates(steps: int = STEPS, rates: tuple[float, ...] = (2e-3, 8e-3)) -> list[dict[str, Any]]:
+    """Both networks with half and twice the learning rate: whether the contest is one of rates."""
+    asked, rows = asked_melodies(), list[dict[str, Any]]()
+    for kind, config in NETWORKS.items():
+        for rate in rates:
+            found = network_row(learn_melodies(config, steps=steps, seed=0, rate=rate), asked, 0)
+            rows.append({"kind": kind, "rate": rate, **{name: found[name] for name in found if name != "sound"}})
+    return rows
