@@ -1,0 +1,73 @@
+"""Study of lesson 18: what hops, positions and ages are worth to a reader of errands, against rules and a Transformer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from tfbook.course.cost import parameters
+from tfbook.course.experiments import experiment
+from tfbook.lessons.memory.answers import answer as answer
+from tfbook.lessons.memory.claims import CLAIMS as CLAIMS
+from tfbook.lessons.memory.readers import (
+    Build,
+    accuracies as accuracies,
+    looks as looks,
+    new_reader as new_reader,
+    new_transformer as new_transformer,
+    train_reader as train_reader,
+)
+
+STEPS = 4000  # of a stored run, 64 questions each
+
+
+def plain_bag(vectors: Tensor) -> Tensor:
+    """Σ_j v_j: a bag that forgets the order of its words."""
+    return vectors.sum(dim=-2)
+
+
+def ageless_reader(seed: int) -> nn.Module:
+    """A reader whose sentences do not say how old they are."""
+    reader = new_reader(seed=seed)
+    for table in reader.times:
+        nn.init.zeros_(table.weight)
+        table.weight.requires_grad = False
+    return reader
+
+
+READERS: dict[str, Build] = {
+    **{f"{hops} hop{'s' * (hops > 1)}": (lambda seed, hops=hops: new_reader(hops, seed=seed)) for hops in (1, 2, 3)},
+    "3 hops, plain bags": lambda seed: new_reader(seed=seed, bag=plain_bag),
+    "3 hops, no ages": ageless_reader,
+}
+
+
+def _run(name: str, build: Build, seed: int, *, steps: int, **recipe: float) -> dict[str, Any]:
+    """One training run: accuracy by kind of question, and where the hops look."""
+    model, start = build(seed), time.process_time()
+    train_reader(model, steps=steps, seed=seed, **recipe)
+    seconds = round(time.process_time() - start)
+    right = {kind: round(share, 4) for kind, share in accuracies(model).items()}
+    row = {"reader": name, "seed": seed, "parameters": parameters(model), "steps": steps, "seconds": seconds, **recipe}
+    return row | {"right": right, "looks": looks(model) if getattr(model, "tables", None) else {}}
+
+
+@experiment
+def hops(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[str, Any]]:
+    """Memory networks with one, two and three hops, and with three but plain bags of words or no ages."""
+    return [_run(name, build, seed, steps=steps) for name, build in READERS.items() for seed in seeds]
+
+
+RATES = (1e-3, 3e-3, 1e-2)
+
+
+@experiment
+def rival(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2500, tried: int = 500) -> list[dict[str, Any]]:
+    """A Transformer encoder with as many parameters, at the best of three rates in short runs."""
+    build: Build = lambda seed: new_transformer(seed=seed)
+    trials = {lr: _run("Transformer", build, 0, steps=tried, lr=lr)["right"] for lr in RATES}
+    best = max(RATES, key=lambda lr: sum(trials[lr].values()))
+    return [_run("Transformer", build, seed, steps=steps, lr=best) for seed in seeds]
