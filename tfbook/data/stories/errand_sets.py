@@ -29,7 +29,7 @@ PERMUTED = {IDS[f"{kind}0"]: most for kind, most in MOST.items()}  # the first p
 
 @dataclass(frozen=True, kw_only=True)
 class ErrandBatch:
-    """Stories with a question each; 0 is padding. `support` numbers the sentences that it follows from: 1, 2, else 0."""
+    """Stories with a question each; 0 is padding. `support` numbers the facts that it follows from: 1, 2, else 0."""
 
     story: Int[Tensor, "batch sentence word"]
     question: Int[Tensor, "batch word"]

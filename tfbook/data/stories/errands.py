@@ -86,7 +86,7 @@ class Errand(NamedTuple):
 
 
 def vocabulary() -> list[str]:
-    """Every word of the wordings in lower case, "nobody", and every placeholder; a word's index is its id, 0 padding."""
+    """Every word of the wordings in lower case, "nobody", and the placeholders; an index is an id, 0 is padding."""
     wordings = [*(wording for each in WORDINGS.values() for wording in each), *ASKING.values()]
     words = {word.lower() for wording in wordings for word in wording.split() if word not in KINDS}
     stand_ins = [f"{kind}{number}" for kind, most in MOST.items() for number in range(most)]
@@ -124,7 +124,7 @@ class _World:
         self.acts: list[Act] = []
 
     def tell(self, event: str, **names: str) -> None:
-        """Adds a sentence in one of the event's wordings; who is told something is drawn, and "back" is for the well known."""
+        """Adds a sentence in one of the event's wordings; who is told something is drawn."""
         known = {("A", names["A"]), ("p", names.get("p", ""))}
         been = any(act.event == "go" and known <= {*act.names} for act in self.acts)
         wording = self.dice.choice([each for each in WORDINGS[event] if been or "back" not in each])
@@ -254,7 +254,7 @@ def _pattern(wording: str) -> re.Pattern[str]:
 
 
 def read_errand(text: str) -> tuple[Act, ...]:
-    """The acts of a story in sentences that end with a period. Raises ValueError, naming the sentence it cannot read."""
+    """The acts of a story whose sentences end with periods. Raises ValueError, naming a sentence it cannot read."""
     sentences = [" ".join(each.split()) for each in re.split(r"[.!;\n]", text) if each.strip()]
     acts = tuple(_read(sentence) for sentence in sentences)
     if not 0 < len(acts) <= LONGEST:

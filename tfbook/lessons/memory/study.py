@@ -1,15 +1,17 @@
-"""Study of lesson 18: what hops, positions and ages are worth to a reader of errands, against rules and a Transformer."""
+"""Study of lesson 18: what hops, positions and ages are worth to a reader of errands, and its rivals."""
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
+from tfbook import runtime
 from tfbook.course.cost import parameters
-from tfbook.course.experiments import experiment
+from tfbook.course.experiments import experiment, stored
 from tfbook.lessons.memory.answers import answer as answer
 from tfbook.lessons.memory.claims import CLAIMS as CLAIMS
 from tfbook.lessons.memory.readers import (
@@ -20,6 +22,8 @@ from tfbook.lessons.memory.readers import (
     new_transformer as new_transformer,
     train_reader as train_reader,
 )
+from tfbook.models.memory_network import MemoryNetwork
+from tfbook.plot.views.base import encoded
 
 STEPS = 4000  # of a stored run, 64 questions each
 
@@ -67,7 +71,29 @@ RATES = (1e-3, 3e-3, 1e-2)
 @experiment
 def rival(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2500, tried: int = 500) -> list[dict[str, Any]]:
     """A Transformer encoder with as many parameters, at the best of three rates in short runs."""
-    build: Build = lambda seed: new_transformer(seed=seed)
-    trials = {lr: _run("Transformer", build, 0, steps=tried, lr=lr)["right"] for lr in RATES}
-    best = max(RATES, key=lambda lr: sum(trials[lr].values()))
-    return [_run("Transformer", build, seed, steps=steps, lr=best) for seed in seeds]
+
+    def run(seed: int, lr: float, steps: int) -> dict[str, Any]:
+        return _run("Transformer", lambda seed: new_transformer(seed=seed), seed, steps=steps, lr=lr)
+
+    best = max(RATES, key=lambda lr: sum(run(0, lr, tried)["right"].values()))
+    return [run(seed, best, steps) for seed in seeds]
+
+
+@experiment
+def reader(*, steps: int = 2 * STEPS) -> list[dict[str, Any]]:
+    """A network with three hops, trained for twice as long; its weights in half precision, as text."""
+    model = new_reader()
+    train_reader(model, steps=steps)
+    model.half().float()
+    right = {kind: round(share, 4) for kind, share in accuracies(model).items()}
+    weights = torch.cat([weight.detach().cpu().half().flatten() for weight in model.parameters()])
+    return [{"steps": steps, "right": right, "weights": encoded(weights.view(torch.uint8))}]
+
+
+def stored_reader() -> MemoryNetwork:
+    """The network of the experiment `memory.reader`, with the weights that were stored."""
+    model = new_reader()
+    text = stored("memory.reader").rows[0]["weights"]
+    weights = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float16).float()
+    nn.utils.vector_to_parameters(weights.to(runtime.device()), model.parameters())
+    return model.eval()
