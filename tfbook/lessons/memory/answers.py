@@ -1,11 +1,20 @@
-"""Answers to the predictions of lesson 18."""
+"""Answers to the predictions of lesson 18: what came out, and why."""
 
 from tfbook.course.predictions import PredictionAnswers
 
 answer = PredictionAnswers(
     {
-        "runs": "One sentence on what happened, and why.",
-        "change": "One sentence on what changed, and why.",
-        "scale": "One sentence on what was measured, and why.",
+        "rules": """
+TODO
+""",
+        "order": """
+TODO
+""",
+        "one_hop": """
+TODO
+""",
+        "parts": """
+TODO
+""",
     }
 )

@@ -14,6 +14,7 @@ from tfbook import runtime
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment, stored
 from tfbook.lessons.memory.answers import answer as answer
+from tfbook.lessons.memory.asking import ask as ask, verbs as verbs
 from tfbook.lessons.memory.claims import CLAIMS as CLAIMS
 from tfbook.lessons.memory.readers import (
     Build,
@@ -22,8 +23,24 @@ from tfbook.lessons.memory.readers import (
     new_reader as new_reader,
     new_transformer as new_transformer,
     train_reader as train_reader,
+    unseen as unseen,
 )
-from tfbook.models.memory_network import MemoryNetwork
+from tfbook.lessons.memory.tables import (
+    hop_claims as hop_claims,
+    part_claims as part_claims,
+    parts_table as parts_table,
+    reader_claims as reader_claims,
+    readings as readings,
+    rival_claims as rival_claims,
+    rule_table as rule_table,
+    scoreboard as scoreboard,
+)
+from tfbook.models.memory_network import (
+    MemoryNetwork,
+    ages as ages,
+    memory_hop as memory_hop,
+    weighted_bag as weighted_bag,
+)
 from tfbook.plot.views.base import encoded
 
 STEPS = 4000  # of a stored run, 64 questions each
@@ -32,6 +49,12 @@ STEPS = 4000  # of a stored run, 64 questions each
 def plain_bag(vectors: Tensor) -> Tensor:
     """Σ_j v_j: a bag that forgets the order of its words."""
     return vectors.sum(dim=-2)
+
+
+def sizes(model: MemoryNetwork) -> tuple[int, int, int, int]:
+    """Words, sentences, width and hops of a network."""
+    config = model.config
+    return config.vocab, config.sentences, config.d_model, config.hops
 
 
 def ageless_reader(seed: int) -> nn.Module:
