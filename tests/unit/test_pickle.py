@@ -43,6 +43,7 @@ from tfbook.models import (
     feed_forward,
     gpt,
     language_model,
+    memory_network,
     norms,
     outputs,
     patch_mixers,
@@ -64,6 +65,7 @@ VIT = vit.VitConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, ch
 SWIN = swin.SwinConfig(d_model=8, depths=(1, 2), heads=(2, 2), window=2, patch=2, channels=1)
 CONV_MIXER = conv_mixer.ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=1)
 DETR = detr.DetrConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1, backbone=(4,), queries=3)
+MEMORY = memory_network.MemoryConfig(vocab=9, sentences=4, d_model=6, hops=2)
 CAPTIONER = captioner.CaptionerConfig(vocab=9, height=8, width=8, channels=1, backbone=(4,), d_features=8, d_hidden=6)
 WORDS = seq2seq.Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=4, d_hidden=6)
 IDS, LENGTHS, IMAGES = torch.tensor([[4, 5, 6, 7], [5, 4, 0, 0]]), torch.tensor([4, 2]), torch.rand(2, 1, 8, 8)
@@ -191,6 +193,10 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     captioner.ImageEncoder: (lambda: captioner.ImageEncoder(CAPTIONER), lambda m: list(m(IMAGES))),
     captioner.CaptionDecoder: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).weights),
     captioner.Captioner: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).logits),
+    memory_network.MemoryNetwork: (
+        lambda: memory_network.MemoryNetwork(MEMORY),
+        lambda m: list(m(IDS.reshape(1, 4, 2), IDS[:1])),
+    ),
     seq2seq.RecurrentEncoder: (lambda: seq2seq.RecurrentEncoder(WORDS), lambda m: list(m(IDS, LENGTHS))),
     seq2seq.FixedContextDecoder: (
         lambda: _translator(seq2seq.FixedContextDecoder),
@@ -246,6 +252,8 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     detr.Detections: (lambda: detr.Detections(X, X[..., :4]), list),
     captioner.Captioned: (lambda: captioner.Captioned(IDS, X), list),
     captioner.CaptionState: (lambda: captioner.CaptionState(X[0], X[1], X), list),
+    memory_network.MemoryConfig: (lambda: MEMORY, lambda m: [torch.tensor(m.hops)]),
+    memory_network.MemoryReading: (lambda: memory_network.MemoryReading(X, X), list),
     seq2seq.Seq2SeqConfig: (lambda: WORDS, lambda m: [torch.tensor(m.d_memory)]),
     config.WithOptions: (lambda: SMALL.mixer and config.WithOptions(torch.full, (2,), 3.0), lambda m: m()),
     experts.Routes: (lambda: experts.top_experts(X[0], 2), list),

@@ -11,13 +11,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from tfbook.attention.implementations import masked_softmax
+from tfbook.models.config import Savable
 
 Bag = Callable[[Tensor], Tensor]
 Hop = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryConfig:
+class MemoryConfig(Savable):
     """Sizes of a memory network."""
 
     vocab: int  # with id 0, padding

@@ -60,7 +60,8 @@ class ErrandBatch:
 def ids(acts: Sequence[Act], stands_for: dict[str, str]) -> Int[Tensor, "sentence word"]:
     """The ids of the words of sentences, padded with 0."""
     rows = [[IDS[word] for word in act.words(stands_for)] for act in acts]
-    return torch.tensor([row + [0] * (WORDS - len(row)) for row in rows]).reshape(-1, WORDS)
+    padded = [row + [0] * (WORDS - len(row)) for row in rows]
+    return torch.tensor(padded, dtype=torch.long).reshape(-1, WORDS)
 
 
 def errand_batch(asked: Iterable[tuple[Errand, ErrandQuestion]]) -> ErrandBatch:
