@@ -149,4 +149,4 @@ def test_a_config_is_saved_and_checked() -> None:
     with pytest.raises(ValueError, match="tying is 'all'; expected 'adjacent' or 'layer-wise'"):
         replace(CONFIG, tying="all")
     with pytest.raises(ValueError, match="the story has 6 sentences; expected at most 5"):
-        MemoryNetwork(CONFIG)(torch.ones(1, 6, 2, dtype=torch.long), QUESTION[:1])
+        MemoryNetwork(CONFIG)(torch.ones(1, 6, 3, dtype=torch.long), QUESTION[:1])

@@ -101,7 +101,7 @@ class MemoryNetwork(nn.Module):
             for table in self.tables:
                 table.weight[0] = 0.0
 
-    def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
+    def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch asked"]) -> MemoryReading:
         """Logits over the vocabulary and the weights of each hop. Raises ValueError when the story is too long."""
         if story.shape[1] > self.config.sentences:
             raise ValueError(f"the story has {story.shape[1]} sentences; expected at most {self.config.sentences}")
