@@ -44,13 +44,12 @@ def draw_hop(
     mixture = weights @ contents
     picture = Schematic("One hop: ask, weigh, fetch, add", gap=(24, 30))
     look: dict[str, Any] = {"cell": (42, 28), "numbers": "{:.1f}"}
-    names = "  ".join(features)
-    m = picture.matrix(addresses, (0, 0), "key", label="addresses $m_i$", shape=names, rows=sentences, **look)
+    m = picture.matrix(addresses, (0, 0), "key", label="addresses $m_i$", columns=features, rows=sentences, **look)
     e = picture.matrix(scores[:, None], (1, 0), "weight", label="scores", shape="$m_i \\cdot u$", **look)
     look["numbers"] = "{:.2f}"
     p = picture.matrix(weights[:, None], (2, 0), "weight", label="weights $p_i$", shape="sum to 1", **look)
     look["numbers"] = "{:.1f}"
-    c = picture.matrix(contents, (3, 0), "value", label="contents $c_i$", shape=names, **look)
+    c = picture.matrix(contents, (3, 0), "value", label="contents $c_i$", columns=features, **look)
     u = picture.matrix(query[None], (0, 1), "query", shape="question $u$", **look)
     o = picture.matrix(mixture[None], (3, 1), "value", shape="fetched: $o = \\sum_i p_i c_i$", **look)
     plus = picture.circle("+", ((1, 2), 1))
