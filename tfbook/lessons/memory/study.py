@@ -93,7 +93,7 @@ RATES = (1e-3, 3e-3, 1e-2)
 
 
 @experiment
-def rival(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2500, tried: int = 500) -> list[dict[str, Any]]:
+def rival(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500, tried: int = 250) -> list[dict[str, Any]]:
     """A Transformer encoder with as many parameters, at the best of three rates in short runs."""
 
     def run(seed: int, lr: float, steps: int) -> dict[str, Any]:
