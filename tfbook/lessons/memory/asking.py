@@ -20,7 +20,7 @@ from tfbook.data.stories.errands import (
 from tfbook.plot import AskedStory, story_view
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas.io.formats.style import Styler
 
     from tfbook.plot.views.story import StoryView
 
@@ -59,7 +59,7 @@ def answers(model: nn.Module, story: str, questions: Sequence[str]) -> dict[str,
     return {question: asked(model, acts, read_question(question, acts)).answer for question in questions}
 
 
-def verbs() -> DataFrame:
+def verbs() -> Styler:
     """Every wording that the world knows, by what happens."""
     import pandas as pd
 
@@ -71,4 +71,4 @@ def verbs() -> DataFrame:
         }
         for event, each in WORDINGS.items()
     ]
-    return pd.DataFrame(rows).set_index("what happens")
+    return pd.DataFrame(rows).set_index("what happens").style.set_properties(**{"text-align": "left"})

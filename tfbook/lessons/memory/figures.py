@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tfbook.data.stories.errands import ASKING, FACTS
 from tfbook.plot.bars import grouped_bars
-from tfbook.plot.house import COLORS, GREEN, ROLES
+from tfbook.plot.house import BROWN, COLORS, GREEN, INK, KHAKI, RED, ROLES
 from tfbook.plot.schematic import Schematic
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def draw_hops(frame: DataFrame) -> Picture:
     figure, axes = plt.subplots(figsize=(7.5, 4))
     readers = ["1 hop", "2 hops", "3 hops"]
     ends = []
-    for kind, color, marker in zip(ASKING, (COLORS[3], GREEN, COLORS[2], COLORS[0]), "osD^", strict=True):
+    for kind, color, marker in zip(ASKING, (KHAKI, BROWN, RED, INK), "osD^", strict=True):
         shares = [[100 * right[kind] for right in frame[frame["reader"] == name]["right"]] for name in readers]
         means = [float(np.mean(each)) for each in shares]
         line = "-" if FACTS[kind] == 2 else "--"
@@ -142,7 +142,7 @@ def _stack(axes: Axes, shares: np.ndarray, name: str) -> None:
         axes.bar(range(1, len(shares) + 1), heights, 0.7, bottom=bottom, color=color, label=label)
         for x, (height, base) in enumerate(zip(heights, bottom, strict=True), start=1):
             if height >= 9:
-                ink = "black" if label == "other sentences" else "white"
+                ink = "white" if label == "second fact" else "black"
                 axes.text(x, base + height / 2, f"{height:.0f}", ha="center", va="center", color=ink, fontsize=10)
         bottom += heights
     axes.set(title=name, xlabel="hop", xticks=range(1, len(shares) + 1), ylim=(0, 100))

@@ -34,6 +34,7 @@ from tfbook.lessons.memory.tables import (
     rival_claims as rival_claims,
     rule_table as rule_table,
     scoreboard as scoreboard,
+    shown as shown,
 )
 from tfbook.models.memory_network import (
     MemoryNetwork,

@@ -16,6 +16,7 @@ from tfbook.lessons.memory.rules import RULES, share_right
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from pandas.io.formats.style import Styler
 
     from tfbook.plot import AskedStory
 
@@ -38,6 +39,12 @@ def rule_table() -> DataFrame:
     return pd.DataFrame({name: share_right(rule, unseen_errands()) for name, rule in RULES.items()}).T
 
 
+def shown(table: DataFrame) -> Styler:
+    """The table in percent, with the wording of each kind of question."""
+    named = table.rename(columns={kind: f"{wording}?" for kind, wording in ASKING.items()})
+    return named.style.format("{:.0%}")
+
+
 def mean_right(runs: DataFrame, reader: str) -> dict[str, float]:
     """A reader's share of right answers by kind of question, the mean of its seeds."""
     found = runs[runs["reader"] == reader]["right"]
@@ -49,8 +56,7 @@ def parts_table(runs: DataFrame) -> DataFrame:
     import pandas as pd
 
     names = {"whole": "3 hops", "without places in the bag": "3 hops, plain bags", "without ages": "3 hops, no ages"}
-    table = pd.DataFrame({shown: mean_right(runs, name) for shown, name in names.items()}).T
-    return table.rename(columns={kind: f"{wording}?" for kind, wording in ASKING.items()})
+    return pd.DataFrame({shown: mean_right(runs, name) for shown, name in names.items()}).T
 
 
 def scoreboard(best_rule: Mapping[str, float], rival: DataFrame, runs: DataFrame) -> dict[str, Mapping[str, float]]:
