@@ -151,10 +151,12 @@ bag.mistakes(
         "both counts start at 0: j runs from 1 to J and k from 1 to d": (
             lambda vectors: _bag_by(*_counted(vectors, 0, 0), vectors)
         ),
-        "j and k are exchanged: j is the place of the word, k the entry of its vector": (
-            lambda vectors: (
-                ((1 - _counted(vectors)[1]) - _counted(vectors)[0] * (1 - 2 * _counted(vectors)[1])) * vectors
-            ).sum(dim=-2)
+        "j is divided by d and k by J: J counts the words, d the entries": (
+            lambda vectors: _bag_by(
+                torch.arange(1, vectors.shape[-2] + 1)[:, None] / vectors.shape[-1],
+                torch.arange(1, vectors.shape[-1] + 1) / vectors.shape[-2],
+                vectors,
+            )
         ),
         "this is a mean: the words are added up, not averaged": (
             lambda vectors: bag.reference(vectors) / vectors.shape[-2]
