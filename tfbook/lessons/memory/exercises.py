@@ -29,10 +29,10 @@ def _memories() -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
             torch.tensor([[True, True, True, True, False], [False, True, True, False, True]]),
         ),
         (
-            torch.full((1, 3), 90.0),  # scores above 90, whose exponentials are too large for float32
-            1 + randn(1, 3, 3, seed=8).abs(),
-            randn(1, 3, 3, seed=9),
-            torch.tensor([[True, True, False]]),
+            torch.tensor([[90.0] * 3, [-90.0] * 3]),  # scores above 90 and below -90: exponentials leave float32
+            1 + randn(2, 3, 3, seed=8).abs(),
+            randn(2, 3, 3, seed=9),
+            torch.tensor([[True, True, False]] * 2),
         ),
     ]
 
