@@ -65,7 +65,7 @@ class AdaptiveSteps(nn.Module):
             raise ValueError(f"enough is {enough}; expected 0 < enough < 1")
         self.step, self.most, self.enough = step, most, enough
         self.halt = nn.Linear(d_hidden, 1)
-        nn.init.constant_(self.halt.bias, -1.0)  # a first guess of some four steps, so that none starts at one
+        nn.init.constant_(self.halt.bias, -4.0)  # so that it begins by taking all its steps, and learns to take fewer
 
     def forward(self, state: Float[Tensor, "batch d_hidden"], *context: Any) -> Thought:
         """Thinks about each row for as long as it decides to; `context` goes to every step."""

@@ -25,6 +25,7 @@ class PointerConfig(Savable):
 
     d_input: int = 1
     d_hidden: int = 64
+    once: bool = False  # whether an item that was pointed at is masked from then on
 
     def __post_init__(self) -> None:
         check_positive(d_input=self.d_input, d_hidden=self.d_hidden)
@@ -41,7 +42,7 @@ def pointed_at(
 class PointerNetwork(nn.Module):
     """An LSTM reads the items in both directions; another one points at one of them per step, or at "stop".
 
-    Each item may be pointed at once. Choice number `item` means stop, so targets end with it.
+    Choice number `item` means stop, so targets end with it.
     """
 
     def __init__(self, config: PointerConfig):
@@ -72,7 +73,7 @@ class PointerNetwork(nn.Module):
     def forward(
         self, items: Float[Tensor, "batch item d_input"], target: Int[Tensor, "batch step"]
     ) -> Float[Tensor, "batch step choice"]:
-        """Logits of each step given the targets before it; −∞ for items that were pointed at.
+        """Logits of each step given the targets before it; −∞ for items that `once` masks.
 
         Raises ValueError for a target that points at none of the items nor at stop.
         """
@@ -85,9 +86,12 @@ class PointerNetwork(nn.Module):
         first = self.first.expand(len(items), 1, -1)
         inputs = torch.cat([first, shown.take_along_dim(target[:, :-1, None], dim=1)], dim=1)
         states, _ = self.decoder(inputs, memory)
+        logits = self.score(states, keys)
+        if not self.config.once:
+            return logits
         used = pointed_at(target, count + 1)
         used[..., count] = False  # stop may be repeated: that is how targets are padded
-        return self.score(states, keys).masked_fill(used, -torch.inf)
+        return logits.masked_fill(used, -torch.inf)
 
     @torch.no_grad()
     def point(self, items: Float[Tensor, "batch item d_input"]) -> Int[Tensor, "batch step"]:
@@ -101,7 +105,7 @@ class PointerNetwork(nn.Module):
             for _ in range(count + 1):
                 state, memory = self.decoder(x[:, None], memory)
                 choice = self.score(state, keys)[:, 0].masked_fill(used, -torch.inf).argmax(dim=-1)
-                used[rows, choice] = True
+                used[rows, choice] |= self.config.once
                 used[:, count] = False
                 used[choice == count, :count] = True
                 x = shown[rows, choice]
