@@ -1,4 +1,4 @@
-"""The Neural Turing Machine: each step of addressing against sums written out, and a machine set by hand that copies."""
+"""The Neural Turing Machine: each step of addressing against written sums, and a machine set by hand that copies."""
 
 import math
 

@@ -25,9 +25,12 @@ def last_states(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Float[T
 
 
 def neighbor_distribution(
-    distances: Float[Tensor, "query neighbor"], followed: Int64[Tensor, "query neighbor"], vocab: int, temperature: float
+    distances: Float[Tensor, "query neighbor"],
+    followed: Int64[Tensor, "query neighbor"],
+    vocab: int,
+    temperature: float,
 ) -> Float[Tensor, "query vocab"]:
-    """p(w) = Σ of softmax(−distance / temperature) over the neighbors that w followed (Khandelwal et al., 2020, eq. 2)."""
+    """p(w) = Σ of softmax(−distance / temperature) over the neighbors that w followed (eq. 2)."""
     weights = torch.softmax(-distances / temperature, dim=-1)
     return weights.new_zeros(len(weights), vocab).scatter_add(1, followed, weights)
 

@@ -31,9 +31,7 @@ class PointerConfig(Savable):
         check_positive(d_input=self.d_input, d_hidden=self.d_hidden)
 
 
-def pointed_at(
-    choices: Int[Tensor, "batch step"], options: int
-) -> Bool[Tensor, "batch step options"]:
+def pointed_at(choices: Int[Tensor, "batch step"], options: int) -> Bool[Tensor, "batch step options"]:
     """Which options earlier steps have pointed at, for each step; none for the first one."""
     chosen = nn.functional.one_hot(choices, options).cumsum(dim=1) > 0
     return torch.cat([torch.zeros_like(chosen[:, :1]), chosen[:, :-1]], dim=1)

@@ -35,9 +35,7 @@ def interpolated(
     return gate * content + (1 - gate) * previous
 
 
-def shifted(
-    weights: Float[Tensor, "batch slot"], shift: Float[Tensor, "batch shift"]
-) -> Float[Tensor, "batch slot"]:
+def shifted(weights: Float[Tensor, "batch slot"], shift: Float[Tensor, "batch shift"]) -> Float[Tensor, "batch slot"]:
     """w'(i) = Σ_j w(j) s(i − j), slots in a circle: the weights move by the offsets that `shift` weighs (eq. 8).
 
     Column 0 of `shift` is the offset −reach, the middle one 0, the last one +reach.
@@ -47,16 +45,14 @@ def shifted(
     return (moved * shift[:, None]).sum(dim=-1)
 
 
-def sharpened(
-    weights: Float[Tensor, "batch slot"], sharpness: Float[Tensor, "batch 1"]
-) -> Float[Tensor, "batch slot"]:
+def sharpened(weights: Float[Tensor, "batch slot"], sharpness: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch slot"]:
     """w^γ / Σ w^γ with γ ≥ 1: undoes the blur that each shift leaves (eq. 9)."""
     powered = (weights / weights.amax(dim=-1, keepdim=True)) ** sharpness  # ≤ 1, so that a large γ does not underflow
     return powered / powered.sum(dim=-1, keepdim=True)
 
 
 class Head(NamedTuple):
-    """What the controller tells a head: key k, strength β > 0, gate g in (0, 1), shift s (sums to 1), sharpness γ ≥ 1."""
+    """Orders to a head: key k, strength β > 0, gate g in (0, 1), shift s (which sums to 1), sharpness γ ≥ 1."""
 
     key: Float[Tensor, "batch width"]
     strength: Float[Tensor, "batch 1"]
@@ -74,9 +70,7 @@ class Addressing(NamedTuple):
     weights: Float[Tensor, "batch slot"]
 
 
-def address(
-    memory: Float[Tensor, "batch slot width"], previous: Float[Tensor, "batch slot"], head: Head
-) -> Addressing:
+def address(memory: Float[Tensor, "batch slot width"], previous: Float[Tensor, "batch slot"], head: Head) -> Addressing:
     """sharpen(shift(interpolate(content, previous))): where a head looks, by content and by location."""
     content = content_weights(memory, head.key, head.strength)
     gated = interpolated(content, previous, head.gate)

@@ -46,7 +46,7 @@ def numbers(count: int, items: int, generator: torch.Generator) -> Pointing:
 
 
 def points(count: int, items: int, generator: torch.Generator) -> Pointing:
-    """Points in the unit square, from left to right, and those of their convex hull, counterclockwise from the first."""
+    """Points in the unit square, from left to right, and their convex hull, counterclockwise from the first."""
     drawn = torch.rand(count, items, 2, generator=generator)
     drawn = drawn.take_along_dim(drawn[..., :1].argsort(dim=1), dim=1)
     target = torch.full((count, items + 1), items)
