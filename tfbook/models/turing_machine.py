@@ -1,5 +1,7 @@
 """The Neural Turing Machine (Graves et al., 2014): a small network that reads and writes a memory outside itself.
 
+Numbers of equations are that paper's.
+
 Shapes: batch, time, slot (a place of the memory), width (of a slot), shift (−reach … reach).
 """
 
@@ -24,19 +26,19 @@ EMPTY = 1e-2  # what every number of an empty memory is: a constant, so that a m
 def content_weights(
     memory: Float[Tensor, "batch slot width"], key: Float[Tensor, "batch width"], strength: Float[Tensor, "batch 1"]
 ) -> Float[Tensor, "batch slot"]:
-    """softmax over slots of β · cosine(key, slot): looks for what resembles the key (Graves et al., 2014, eq. 5)."""
+    """softmax over slots of β · cosine(key, slot): what resembles the key (eq. 5)."""
     return torch.softmax(strength * F.cosine_similarity(memory, key[:, None], dim=-1), dim=-1)
 
 
 def interpolated(
     content: Float[Tensor, "batch slot"], previous: Float[Tensor, "batch slot"], gate: Float[Tensor, "batch 1"]
 ) -> Float[Tensor, "batch slot"]:
-    """g · content + (1 − g) · previous: a closed gate keeps the place of the step before (eq. 7)."""
+    """g · content + (1 − g) · previous: a closed gate stays where it was (eq. 7)."""
     return gate * content + (1 - gate) * previous
 
 
 def shifted(weights: Float[Tensor, "batch slot"], shift: Float[Tensor, "batch shift"]) -> Float[Tensor, "batch slot"]:
-    """w'(i) = Σ_j w(j) s(i − j), slots in a circle: the weights move by the offsets that `shift` weighs (eq. 8).
+    """w'(i) = Σ_j w(j) s(i − j), with the slots in a circle (eq. 8).
 
     Column 0 of `shift` is the offset −reach, the middle one 0, the last one +reach.
     """
@@ -47,7 +49,7 @@ def shifted(weights: Float[Tensor, "batch slot"], shift: Float[Tensor, "batch sh
 
 def sharpened(weights: Float[Tensor, "batch slot"], sharpness: Float[Tensor, "batch 1"]) -> Float[Tensor, "batch slot"]:
     """w^γ / Σ w^γ with γ ≥ 1: undoes the blur that each shift leaves (eq. 9)."""
-    powered = (weights / weights.amax(dim=-1, keepdim=True)) ** sharpness  # ≤ 1, so that a large γ does not underflow
+    powered = (weights / weights.amax(dim=-1, keepdim=True)) ** sharpness  # no underflow
     return powered / powered.sum(dim=-1, keepdim=True)
 
 
@@ -71,7 +73,7 @@ class Addressing(NamedTuple):
 
 
 def address(memory: Float[Tensor, "batch slot width"], previous: Float[Tensor, "batch slot"], head: Head) -> Addressing:
-    """sharpen(shift(interpolate(content, previous))): where a head looks, by content and by location."""
+    """sharpen(shift(interpolate(content, previous))): by content and by location."""
     content = content_weights(memory, head.key, head.strength)
     gated = interpolated(content, previous, head.gate)
     moved = shifted(gated, head.shift)

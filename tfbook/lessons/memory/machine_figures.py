@@ -33,7 +33,7 @@ TRAINED = "#eef1f4"  # behind the lengths that training saw
 
 
 def draw_addressing(previous: Float[Tensor, " slot"], head: Head, steps: Addressing) -> Figure:
-    """The weights of a head after each of the four steps, with the parameter that made them; the first row of a batch."""
+    """The weights of a head after each of the four steps, in the first row of a batch, and what made them."""
     from tfbook.plot import Schematic
 
     picture = Schematic("Where a head looks: by content, then by location", gap=(34, 26))
@@ -105,14 +105,14 @@ def draw_copying(rows: DataFrame, longest: int = 10) -> Figure:
 
     figure, axes = plt.subplots(figsize=(7.6, 4))
     axes.axvspan(0, longest, color=TRAINED, zorder=0)
-    axes.text(longest / 2, 0.56, "trained", ha="center", color=SOFT, fontsize=9.5)
+    axes.text(longest - 0.4, 0.56, "trained", ha="right", color=SOFT, fontsize=9.5)
     for name, method in METHODS.items():
         found = rows[(rows.machine == name) & rows.chosen]
         means = found.groupby("length").error.mean()
         axes.plot(means.index, means, color=method.color, marker=method.marker, label=name)
         axes.plot(found.length, found.error, ".", color=method.color, alpha=0.5, label="_seeds")
     axes.axhline(0.5, color=EDGE, linestyle=":", linewidth=1.2)
-    axes.text(31, 0.505, "a coin", ha="left", va="bottom", color=SOFT, fontsize=9)
+    axes.text(3.2, 0.505, "a coin", ha="left", va="bottom", color=SOFT, fontsize=9)
     axes.set(
         title="The tape goes on where a state of fixed size ends",
         xlabel="vectors to copy",
@@ -174,16 +174,16 @@ def draw_pointing(rows: DataFrame, trained: int = 10) -> Figure:
 
 
 def draw_pondering(rows: DataFrame) -> Figure:
-    """Steps of thinking and right answers against the distance from home, for each walker, with each seed as a point."""
+    """Steps of thinking and right answers against the distance from home, with each seed as a point."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(9.4, 3.6))
-    looks = {"price 0.01": (COLORS[0], "o"), "price 0.5": (COLORS[2], "^"), "always one step": (COLORS[1], "s")}
+    looks = {"price 0.1": ("adaptive", COLORS[0], "o"), "always one step": ("always one", COLORS[1], "s")}
     for axes, column, y in ((panels[0], "steps", "steps of thinking"), (panels[1], "right", "share of right answers")):
-        for name, (color, marker) in looks.items():
+        for name, (label, color, marker) in looks.items():
             found = rows[rows.walker == name]
             means = found.groupby("hops")[column].mean()
-            axes.plot(means.index, means, color=color, marker=marker, label=name)
+            axes.plot(means.index, means, color=color, marker=marker, label=label)
             axes.plot(found.hops, found[column], ".", color=color, alpha=0.5, label="_seeds")
         axes.set(xlabel="hops to the home", ylabel=y, xticks=[1, 2, 3, 4, 5])
         label_ends(axes, gap=0.09)
