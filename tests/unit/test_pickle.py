@@ -30,6 +30,7 @@ from tfbook.attention.positions import Rotation, RotationAhead
 from tfbook.generation import frozen, integer_products, quantization
 from tfbook.models import (
     adapters,
+    adaptive,
     attentive_cnn,
     bert,
     bert_variants,
@@ -47,12 +48,14 @@ from tfbook.models import (
     norms,
     outputs,
     patch_mixers,
+    pointer_network,
     recurrent,
     reward,
     sentence_encoder,
     seq2seq,
     swin,
     transformer,
+    turing_machine,
     vit,
 )
 from tfbook.text import Pair, Vocabulary, batching, pairs, windows
@@ -67,6 +70,8 @@ CONV_MIXER = conv_mixer.ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=
 DETR = detr.DetrConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1, backbone=(4,), queries=3)
 MEMORY = memory_network.MemoryConfig(vocab=9, sentences=4, d_model=6, hops=2)
 CAPTIONER = captioner.CaptionerConfig(vocab=9, height=8, width=8, channels=1, backbone=(4,), d_features=8, d_hidden=6)
+MACHINE = turing_machine.MachineConfig(d_input=8, d_output=3, slots=6, width=4, d_hidden=5)
+POINTER = pointer_network.PointerConfig(d_input=8, d_hidden=6)
 WORDS = seq2seq.Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=4, d_hidden=6)
 IDS, LENGTHS, IMAGES = torch.tensor([[4, 5, 6, 7], [5, 4, 0, 0]]), torch.tensor([4, 2]), torch.rand(2, 1, 8, 8)
 X, HEADS, ALLOWED = torch.randn(2, 5, 8), torch.randn(2, 2, 5, 4), torch.rand(5, 5) < 0.7
@@ -208,6 +213,17 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     transformer.Encoder: (lambda: transformer.Encoder(9, SMALL), lambda m: m(IDS, LENGTHS).states),
     transformer.Decoder: (lambda: _transformer().decoder, lambda m: m(IDS, transformer.Memory(X, LENGTHS)).logits),
     transformer.Transformer: (_transformer, lambda m: m(IDS, LENGTHS, IDS).logits),
+    turing_machine.FeedForwardController: (
+        lambda: turing_machine.FeedForwardController(8, 5),
+        lambda m: m(X[0], m.start(X[0]))[0],
+    ),
+    turing_machine.LstmController: (
+        lambda: turing_machine.LstmController(8, 5),
+        lambda m: list(m(X[0], m.start(X[0]))[1]),
+    ),
+    turing_machine.TuringMachine: (lambda: turing_machine.TuringMachine(MACHINE), lambda m: list(m(X))),
+    pointer_network.PointerNetwork: (lambda: pointer_network.PointerNetwork(POINTER), lambda m: m.point(X)),
+    adaptive.AdaptiveSteps: (lambda: adaptive.AdaptiveSteps(nn.Linear(8, 8), 8, most=3), lambda m: m(X[0]).state),
     **{
         kind: (partial(kind, 4, 4, 3), lambda m: m(X[..., :4], m.project(X[..., :4])))
         for kind in scoring.SCORES.values()
@@ -255,6 +271,17 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     memory_network.MemoryConfig: (lambda: MEMORY, lambda m: [torch.tensor(m.hops)]),
     memory_network.MemoryReading: (lambda: memory_network.MemoryReading(X, X), list),
     seq2seq.Seq2SeqConfig: (lambda: WORDS, lambda m: [torch.tensor(m.d_memory)]),
+    turing_machine.MachineConfig: (lambda: MACHINE, lambda m: [torch.tensor(m.slots)]),
+    turing_machine.Head: (lambda: turing_machine.Head(*X[0].split((4, 1, 1, 1, 1), dim=-1)), list),
+    turing_machine.Addressing: (lambda: turing_machine.Addressing(X[0], X[1], X[0], X[1]), list),
+    turing_machine.MachineState: (
+        lambda: turing_machine.TuringMachine(MACHINE).start(X[0]),
+        lambda m: [m.memory, m.reading, m.writing, m.read],
+    ),
+    turing_machine.MachineRun: (lambda: turing_machine.MachineRun(X, X, X, X), list),
+    pointer_network.PointerConfig: (lambda: POINTER, lambda m: [torch.tensor(m.d_hidden)]),
+    adaptive.Halting: (lambda: adaptive.halting(X[0].sigmoid()), lambda m: [m.weights, m.ponder]),
+    adaptive.Thought: (lambda: adaptive.Thought(X[0], adaptive.halting(X[0].sigmoid())), lambda m: m.state),
     config.WithOptions: (lambda: SMALL.mixer and config.WithOptions(torch.full, (2,), 3.0), lambda m: m()),
     experts.Routes: (lambda: experts.top_experts(X[0], 2), list),
     outputs.Decoded: (lambda: outputs.Decoded(X, None, None), lambda m: m.logits),
