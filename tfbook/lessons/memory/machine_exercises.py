@@ -99,7 +99,7 @@ def _orders() -> list[tuple[Tensor, ...]]:
     hints=[
         "Three lines: mix `content` and `previous` by the gate, move the mixture, then raise it to the power γ and "
         "divide by the sum over slots.",
-        "An open gate (g = 1) takes the content, a shut one the previous place; between, a mean of both by g and 1 - g.",
+        "An open gate (g = 1) takes the content, a shut one the previous place; between them, mix both.",
         "`move_head(gated, shift)` of the exercise before may be called here; "
         "`powered / powered.sum(dim=-1, keepdim=True)` makes weights again.",
     ],

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -31,6 +31,9 @@ from tfbook.models.turing_machine import (
     content_weights,
     interpolated,
 )
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 BITS = 6
 LONGEST = 10  # vectors of the longest sequence in training
@@ -177,6 +180,12 @@ def copying(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict
         if name == "Turing machine":
             save(models[best, seeds[0]], "copy")
     return rows
+
+
+def claims_of_copying(rows: DataFrame) -> dict[int, float]:
+    """Wrong bits at 20 vectors: the Turing machine's worst seed, and the best one of the LSTM of its size."""
+    at = rows[(rows.length == 2 * LONGEST) & rows.chosen].groupby("machine").error
+    return {100: at.max()["Turing machine"], 101: at.min()["LSTM"]}
 
 
 REPEATING = {"longest": 6, "most_repeats": 3}

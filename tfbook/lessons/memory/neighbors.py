@@ -165,6 +165,15 @@ def storing(texts: int = 30) -> list[dict[str, Any]]:
     return [{key: round(v, 4) if isinstance(v, float) else v for key, v in row.items()} for row in rows]
 
 
+def table_of_storing(rows: DataFrame) -> DataFrame:
+    """Nats per token by what is read and what is stored: alone, with counts of the stored texts, with the store."""
+    table = rows.pivot_table(index=["read", "store", "texts"], columns="method", values="loss")
+    table = table.reindex(columns=["alone", "counts", "store"]).join(
+        rows[rows.method == "store"].set_index(["read", "store", "texts"]).share.rename("λ of the store")
+    )
+    return table.round(2)
+
+
 def _counting(
     seen: Int64[Tensor, "batch time"], texts: Int64[Tensor, "batch time"], places: Judged, vocab: int
 ) -> list[dict[str, Any]]:

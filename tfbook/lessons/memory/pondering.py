@@ -6,7 +6,7 @@ Shapes: batch, place (of the table), d_hidden, step.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -16,6 +16,9 @@ from torch.nn import functional as F
 from tfbook import runtime, training
 from tfbook.course.experiments import experiment
 from tfbook.models.adaptive import AdaptiveSteps, Thought
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PLACES, HOPS = 8, 5
 WIDTH = 32
@@ -120,3 +123,9 @@ def pondering(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600, lr: float =
             found = by_hops(new_walker(seed, price, steps, lr, most))
             rows += [{"walker": name, "price": price, "most": most, "seed": seed, **row} for row in found]
     return rows
+
+
+def claims_of_pondering(rows: DataFrame) -> dict[int, float]:
+    """How many more steps five hops take than one, at least: over all seeds and prices."""
+    adaptive = rows[rows.most > 1].pivot_table(index=["walker", "seed"], columns="hops", values="steps")
+    return {103: float((adaptive[HOPS] - adaptive[1]).min())}
