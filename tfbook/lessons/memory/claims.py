@@ -67,5 +67,29 @@ CLAIMS = Claims(
             0.1,
             "measured here, mean of three seeds",
         ),
+        11: Bound(
+            "A Turing machine trained on 1 to 10 vectors copies 20: share of wrong bits",
+            "<=",
+            0.05,
+            "Graves et al. (2014), section 4.1; stored, worst of three runs",
+        ),
+        12: Bound(
+            "An LSTM of equal size does not: its share of wrong bits at 20",
+            ">=",
+            0.3,
+            "Graves et al. (2014), section 4.1; stored, best of three runs",
+        ),
+        13: Bound(
+            "A pointer network sorts ten two-digit numbers without a mistake (share of lists)",
+            ">=",
+            0.95,
+            "Vinyals et al. (2015); stored, worst of three runs",
+        ),
+        14: Bound(
+            "Adaptive computation takes a step more for each hop (steps at 5 hops minus steps at 1)",
+            ">=",
+            3.5,
+            "Graves (2016); stored, smallest of nine runs",
+        ),
     },
 )

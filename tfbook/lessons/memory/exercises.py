@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tfbook.course.exercises import exercise, randn
+from tfbook.lessons.memory.machine_exercises import focus as focus, move_head as move_head, write_slots as write_slots
 
 # ---- one hop -----------------------------------------------------------------------------------------------------
 

@@ -10,6 +10,15 @@ import torch
 from torch import Tensor
 
 from tfbook.data.stories.errands import ASKING, FACTS
+from tfbook.lessons.memory.machine_figures import (
+    draw_addressing as draw_addressing,
+    draw_copying as draw_copying,
+    draw_hull as draw_hull,
+    draw_pointing as draw_pointing,
+    draw_pondering as draw_pondering,
+    draw_shares as draw_shares,
+    draw_tape as draw_tape,
+)
 from tfbook.plot.bars import grouped_bars
 from tfbook.plot.house import BROWN, COLORS, GREEN, INK, KHAKI, RED, ROLES
 from tfbook.plot.schematic import Schematic

@@ -13,6 +13,12 @@ from torch import Tensor, nn
 from tfbook import runtime
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment, stored
+from tfbook.lessons.memory import (
+    machines as machines,
+    neighbors as neighbors,
+    pointing as pointing,
+    pondering as pondering,
+)
 from tfbook.lessons.memory.answers import answer as answer
 from tfbook.lessons.memory.asking import ask as ask, verbs as verbs
 from tfbook.lessons.memory.claims import CLAIMS as CLAIMS
