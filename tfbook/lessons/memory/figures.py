@@ -90,14 +90,14 @@ def draw_hops(frame: DataFrame) -> Picture:
 
     figure, axes = plt.subplots(figsize=(7.5, 4))
     readers = ["1 hop", "2 hops", "3 hops"]
-    ends = []
+    ends: list[tuple[float, str, str]] = []
     for kind, color, marker in zip(ASKING, (KHAKI, BROWN, RED, INK), "osD^", strict=True):
         shares = [[100 * right[kind] for right in frame[frame["reader"] == name]["right"]] for name in readers]
         means = [float(np.mean(each)) for each in shares]
         line = "-" if FACTS[kind] == 2 else "--"
         axes.plot((1, 2, 3), means, marker=marker, color=color, linestyle=line)
         axes.fill_between((1, 2, 3), [min(s) for s in shares], [max(s) for s in shares], color=color, alpha=0.2)
-        ends.append([means[-1], f"{ASKING[kind]}?", color])
+        ends.append((means[-1], f"{ASKING[kind]}?", color))
     for place, (height, text, color) in zip(_spread([end[0] for end in ends], 5.5), ends, strict=True):
         axes.annotate(text, (3, height), xytext=(3.08, place), color=color, va="center", annotation_clip=False)
     axes.set(

@@ -67,15 +67,19 @@ def sizes(model: MemoryNetwork) -> tuple[int, int, int, int]:
 def ageless_reader(seed: int) -> nn.Module:
     """A reader whose sentences do not say how old they are."""
     reader = new_reader(seed=seed)
-    for table in reader.times:
-        nn.init.zeros_(table.weight)
-        table.weight.requires_grad = False
+    for weight in reader.times.parameters():
+        nn.init.zeros_(weight).requires_grad = False
     return reader
 
 
+def _build(**parts: Any) -> Build:
+    """Builds readers of these parts."""
+    return lambda seed: new_reader(seed=seed, **parts)
+
+
 READERS: dict[str, Build] = {
-    **{f"{hops} hop{'s' * (hops > 1)}": (lambda seed, hops=hops: new_reader(hops, seed=seed)) for hops in (1, 2, 3)},
-    "3 hops, plain bags": lambda seed: new_reader(seed=seed, bag=plain_bag),
+    **{f"{hops} hop{'s' * (hops > 1)}": _build(hops=hops) for hops in (1, 2, 3)},
+    "3 hops, plain bags": _build(bag=plain_bag),
     "3 hops, no ages": ageless_reader,
 }
 

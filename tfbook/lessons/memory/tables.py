@@ -67,7 +67,7 @@ def scoreboard(best_rule: Mapping[str, float], rival: DataFrame, runs: DataFrame
 
 def readings(model: nn.Module) -> list[Reading]:
     """Two unseen stories, each with a question of two facts: sentences, what was asked, facts and answer."""
-    found = []
+    found: list[Reading] = []
     for kind, seed in SHOWN.items():
         story = errand(seed)
         question = next(each for each in story.questions if each.kind == kind)
