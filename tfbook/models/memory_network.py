@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -98,8 +98,8 @@ class MemoryNetwork(nn.Module):
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=0.1)
         with torch.no_grad():
-            for table in self.tables:
-                table.weight[0] = 0.0
+            for weight in self.tables.parameters():
+                weight[0] = 0.0
 
     def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch asked"]) -> MemoryReading:
         """Logits over the vocabulary and the weights of each hop. Raises ValueError when the story is too long."""
@@ -108,10 +108,11 @@ class MemoryNetwork(nn.Module):
         filled = story.ne(0).any(dim=-1)
         age = ages(filled)
         memory = [self.bag(table(story)) + time(age) for table, time in zip(self.tables, self.times, strict=True)]
+        last: Any = self.tables[-1]
         query, looked = self.bag(self.tables[0](question)), []
         for number in range(self.config.hops):
             first = number if self.config.tying == "adjacent" else 0
             output, weights = self.hop(query, memory[first], memory[first + 1], filled)
             query = self.H(query) + output
             looked.append(weights)
-        return MemoryReading(query @ self.tables[-1].weight.T, torch.stack(looked, dim=1))
+        return MemoryReading(query @ last.weight.T, torch.stack(looked, dim=1))

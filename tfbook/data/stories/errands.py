@@ -155,14 +155,14 @@ class _World:
         where = self.lies[thing] if holder is None else self.at[holder]
         near = [name for name in self.people if self.at[name] == where and name != holder]
         if holder is not None and near and self.dice.random() < 0.75:
-            self.holder[thing] = self.dice.choice(near)
-            self.tell("give", A=holder, x=thing, B=self.holder[thing])
+            receiver = self.holder[thing] = self.dice.choice(near)
+            self.tell("give", A=holder, x=thing, B=receiver)
         elif holder is not None:
             self.holder[thing], self.lies[thing] = None, where
             self.tell("drop", A=holder, x=thing)
         elif near:
-            self.holder[thing] = self.dice.choice(near)
-            self.tell("take", A=self.holder[thing], x=thing)
+            finder = self.holder[thing] = self.dice.choice(near)
+            self.tell("take", A=finder, x=thing)
         else:  # somebody comes for it
             name = self.dice.choice(self.people)
             self.at[name] = where
