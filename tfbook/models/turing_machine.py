@@ -7,8 +7,9 @@ Shapes: batch, time, slot (a place of the memory), width (of a slot), shift (−
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -141,7 +142,7 @@ class LstmController(nn.Module):
         return state[0], state
 
 
-CONTROLLERS = {"feed_forward": FeedForwardController, "lstm": LstmController}
+CONTROLLERS: dict[str, type[Any]] = {"feed_forward": FeedForwardController, "lstm": LstmController}
 
 # ---- the machine -------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,8 @@ class TuringMachine(nn.Module):
     def __init__(self, config: MachineConfig):
         super().__init__()
         width, shifts = config.width, 2 * config.reach + 1
-        self.config, self.address = config, address
+        self.config = config
+        self.address: Callable[..., Addressing] = address
         self.controller = CONTROLLERS[config.controller](config.d_input + width, config.d_hidden)
         self.sizes = (width, 1, 1, shifts, 1)  # of a Head
         self.read_head = nn.Linear(config.d_hidden, sum(self.sizes))
@@ -238,4 +240,5 @@ class TuringMachine(nn.Module):
         for x in inputs.unbind(dim=1):
             logits, state = self.step(x, state)
             steps.append((logits, state.reading, state.writing))
-        return MachineRun(*(torch.stack(made, dim=1) for made in zip(*steps, strict=True)), state.memory)
+        logits, reading, writing = (torch.stack(made, dim=1) for made in zip(*steps, strict=True))
+        return MachineRun(logits, reading, writing, state.memory)

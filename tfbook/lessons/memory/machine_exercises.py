@@ -79,7 +79,7 @@ move_head.mistakes(
 
 def _orders() -> list[tuple[Tensor, ...]]:
     """Content, previous, gate, shift and sharpness; gates that are nearly shut and nearly open, too."""
-    cases = []
+    cases: list[tuple[Tensor, ...]] = []
     for i, (rows, slots, shifts) in enumerate([(1, 5, 3), (3, 6, 3), (2, 7, 5)]):
         gate, sharpness = randn(rows, 1, seed=50 + i).mul(3).sigmoid(), 1 + randn(rows, 1, seed=60 + i).exp()
         cases.append(
@@ -148,7 +148,7 @@ focus.mistakes(
 
 
 def _writes() -> list[tuple[Tensor, ...]]:
-    cases = []
+    cases: list[tuple[Tensor, ...]] = []
     for i, (rows, slots, width) in enumerate([(1, 4, 3), (2, 5, 2), (3, 3, 4)]):
         erase, add = randn(rows, width, seed=i).sigmoid(), randn(rows, width, seed=5 + i)
         cases.append((randn(rows, slots, width, seed=80 + i), _weights(rows, slots, 90 + i), erase, add))
