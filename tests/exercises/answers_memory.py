@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tfbook.course.exercises import Exercise
 from tfbook.lessons.memory import exercises as ex
@@ -94,6 +95,71 @@ def stand_ins_of_each_sentence(story: list[list[str]], kinds: dict[str, str]) ->
     return [stand_ins_from_sets([sentence], kinds)[0] for sentence in story]
 
 
+def move_by_padding(weights: Tensor, shift: Tensor) -> Tensor:
+    reach = shift.shape[1] // 2
+    padded = F.pad(weights, (reach, reach))
+    windows = padded.unfold(1, 2 * reach + 1, 1)  # (batch, slot, shift)
+    return (windows.flip(-1) * shift[:, None]).sum(-1)
+
+
+def move_back(weights: Tensor, shift: Tensor) -> Tensor:
+    reach = shift.shape[1] // 2
+    return sum(shift[:, k, None] * weights.roll(reach - k, dims=1) for k in range(shift.shape[1]))
+
+
+def move_to_the_likeliest(weights: Tensor, shift: Tensor) -> Tensor:
+    reach = shift.shape[1] // 2
+    rows = [row.roll(int(s.argmax()) - reach) for row, s in zip(weights, shift, strict=True)]
+    return torch.stack(rows)
+
+
+def focus_with_the_gate_upside_down(
+    content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor
+) -> Tensor:
+    return ex.focus.reference(content, previous, 1 - gate, shift, sharpness)
+
+
+def focus_without_a_sum(content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor) -> Tensor:
+    gated = gate * content + (1 - gate) * previous
+    return ex.move_head.reference(gated, shift) ** sharpness
+
+
+def focus_by_softmax(content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor) -> Tensor:
+    gated = gate * content + (1 - gate) * previous
+    return torch.softmax(sharpness * ex.move_head.reference(gated, shift), dim=-1)
+
+
+def write_without_erasing(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+    return memory + torch.einsum("bs,bw->bsw", weights, add)
+
+
+def write_to_all(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+    return memory * (1 - torch.einsum("bs,bw->bsw", weights, erase)) + add[:, None]
+
+
+def move_by_windows(weights: Tensor, shift: Tensor) -> Tensor:
+    reach = shift.shape[1] // 2
+    around = torch.cat([weights[:, weights.shape[1] - reach :], weights, weights[:, :reach]], dim=1)
+    return torch.einsum("bsk,bk->bs", around.unfold(1, 2 * reach + 1, 1).flip(-1), shift)
+
+
+def move_by_a_matrix(weights: Tensor, shift: Tensor) -> Tensor:
+    n, reach = weights.shape[1], shift.shape[1] // 2
+    eye = torch.eye(n)
+    matrices = torch.stack([eye.roll(k - reach, dims=0) for k in range(shift.shape[1])])  # (shift, to, from)
+    return torch.einsum("bk,ktf,bf->bt", shift, matrices, weights)
+
+
+def focus_by_logarithms(content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor) -> Tensor:
+    gated = torch.lerp(previous, content, gate)
+    return torch.softmax(sharpness * move_by_windows(gated, shift).log(), dim=-1)
+
+
+def write_by_outer_products(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+    outer = weights[..., None] @ erase[:, None]
+    return memory - memory * outer + weights[..., None] @ add[:, None]
+
+
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.hop, hop_with_a_sigmoid, "case 1 of 3"),
     (ex.hop, hop_of_weights_alone, "case 1 of 3"),
@@ -103,6 +169,14 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.reread, reread_without_memory_of_the_question, "the question is lost"),
     (ex.stand_ins, stand_ins_of_each_sentence, "the numbers start anew"),
     (ex.ages, ages_of_the_longest, "the length of the longest"),
+    (ex.move_head, move_by_padding, "the tape is a circle"),
+    (ex.move_head, move_back, "the head moves the wrong way"),
+    (ex.move_head, move_to_the_likeliest, "this takes only the likeliest shift"),
+    (ex.focus, focus_with_the_gate_upside_down, "the gate is upside down"),
+    (ex.focus, focus_without_a_sum, "the powers are not divided by their sum"),
+    (ex.focus, focus_by_softmax, "this is a softmax of γ · w"),
+    (ex.write_slots, write_without_erasing, "now nothing is erased"),
+    (ex.write_slots, write_to_all, "what is added needs the weight, too"),
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.hop, hop_by_matmul),
@@ -111,4 +185,8 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.reread, reread_by_index),
     (ex.stand_ins, stand_ins_from_sets),
     (ex.ages, ages_by_a_sum_from_the_back),
+    (ex.move_head, move_by_windows),
+    (ex.move_head, move_by_a_matrix),
+    (ex.focus, focus_by_logarithms),
+    (ex.write_slots, write_by_outer_products),
 ]

@@ -31,7 +31,7 @@ class Halting(NamedTuple):
 
 
 def halting(probabilities: Float[Tensor, "batch step"], enough: float = ENOUGH) -> Halting:
-    """N is the first step whose running sum of h reaches 1 − ε, or the last; p = h before it and R = 1 − Σ h at it.
+    """N: first step at which h sums to 1 − ε, or the last; p = h before it, R = 1 − Σ h at it.
 
     (Graves, 2016, eq. 5 to 7.)
     """

@@ -7,6 +7,7 @@ Shapes: batch, time, slot (a place of the memory), width (of a slot), shift (−
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -141,7 +142,7 @@ class LstmController(nn.Module):
         return state[0], state
 
 
-CONTROLLERS = {"feed_forward": FeedForwardController, "lstm": LstmController}
+CONTROLLERS: dict[str, type[Any]] = {"feed_forward": FeedForwardController, "lstm": LstmController}
 
 # ---- the machine -------------------------------------------------------------------------------------------------
 
@@ -199,8 +200,9 @@ class TuringMachine(nn.Module):
     def __init__(self, config: MachineConfig):
         super().__init__()
         width, shifts = config.width, 2 * config.reach + 1
-        self.config, self.address = config, address
-        self.controller: Any = CONTROLLERS[config.controller](config.d_input + width, config.d_hidden)
+        self.config = config
+        self.address: Callable[..., Addressing] = address
+        self.controller = CONTROLLERS[config.controller](config.d_input + width, config.d_hidden)
         self.sizes = (width, 1, 1, shifts, 1)  # of a Head
         self.read_head = nn.Linear(config.d_hidden, sum(self.sizes))
         self.write_head = nn.Linear(config.d_hidden, sum(self.sizes))
@@ -223,7 +225,7 @@ class TuringMachine(nn.Module):
     def step(
         self, x: Float[Tensor, "batch d_input"], state: MachineState
     ) -> tuple[Float[Tensor, "batch d_output"], MachineState]:
-        """One step: the controller sees x and what was read before; the heads move, write and read."""
+        """The controller sees x and what was read before; the heads move, write and read."""
         hidden, kept = self.controller(torch.cat([x, state.read], dim=-1), state.controller)
         erase, add = self.change(hidden).chunk(2, dim=-1)
         writing = self.address(state.memory, state.writing, self.head(self.write_head(hidden))).weights

@@ -30,6 +30,8 @@ from tfbook.models.turing_machine import (
     TuringMachine,
     content_weights,
     interpolated,
+    sharpened,
+    shifted,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ class LstmReader(nn.Module):
         self.lstm = nn.LSTM(BITS + 1, d_hidden, batch_first=True)
         self.output = nn.Linear(d_hidden, BITS)
 
-    def forward(self, inputs: Float[Tensor, "batch time bit"]) -> Float[Tensor, "batch time bit"]:
+    def forward(self, inputs: Float[Tensor, "batch time bit"]) -> Float[Tensor, "batch time output"]:
         """Logits at every step."""
         return self.output(self.lstm(inputs)[0])
 
@@ -108,7 +110,7 @@ class CausalReader(nn.Module):
         self.stack = Stack(config)
         self.output = nn.Linear(config.d_model, BITS)
 
-    def forward(self, inputs: Float[Tensor, "batch time bit"]) -> Float[Tensor, "batch time bit"]:
+    def forward(self, inputs: Float[Tensor, "batch time bit"]) -> Float[Tensor, "batch time output"]:
         """Logits at every step."""
         return self.output(self.stack(self.input(inputs), Causal()))
 
@@ -257,6 +259,11 @@ def play(model: TuringMachine, task: Copying, slots: int | None = None) -> Tape:
 
 
 Focus = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # content, previous, gate, shift, sharpness
+
+
+def plain_focus(content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor) -> Tensor:
+    """The package's three steps after the content."""
+    return sharpened(shifted(interpolated(content, previous, gate), shift), sharpness)
 
 
 def focused_by(focus: Focus) -> Callable[[Tensor, Tensor, Head], Addressing]:
