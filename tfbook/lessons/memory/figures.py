@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tfbook.data.stories.errands import ASKING, FACTS
 from tfbook.lessons.memory.machine_figures import (
+    MACHINE_ALTS as MACHINE_ALTS,
     draw_addressing as draw_addressing,
     draw_copying as draw_copying,
     draw_hull as draw_hull,
