@@ -206,7 +206,7 @@ def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     labels = [f"{wording}?\n({FACTS[kind]} fact{'s' * (FACTS[kind] > 1)})" for kind, wording in ASKING.items()]
     axes.set_xticks(range(len(ASKING)), labels)
     axes.set(ylabel="right answers (%)", ylim=(0, 112), yticks=(0, 25, 50, 75, 100))
-    axes.set_title("Three hops answer what rules, one hop and a small Transformer cannot")
+    axes.set_title("Two hops or more answer what rules and a single hop cannot")
     axes.legend(ncols=len(rows), loc="upper center", bbox_to_anchor=(0.5, -0.17), frameon=False)
     axes.grid(visible=False, axis="x")
     return figure, "; ".join(
