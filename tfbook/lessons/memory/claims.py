@@ -62,7 +62,7 @@ CLAIMS = Claims(
             "measured here, mean of three seeds",
         ),
         10: Bound(
-            "At equal parameters, a Transformer lags behind three hops after three times their training time (mean lead)",
+            "In three times the training time, a Transformer of equal size lags behind three hops (mean lead)",
             ">=",
             0.1,
             "measured here, mean of three seeds",
