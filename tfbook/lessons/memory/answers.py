@@ -18,7 +18,7 @@ network that reads such bags could not tell from this sentence who has the ring 
 """,
         "one_hop": """
 Questions that follow from one fact are answered almost always, by one hop as by three. *Where is the ring?* is
-right 57% of the time with one hop, and 92% with two. A third hop adds little.
+right 56% of the time with one hop, and 92% with two. A third hop adds little.
 
 *Where was Ann before the mill?* lies in between: 70%, then 89%. Both of its facts name Ann, so a single hop can
 look at both. But which of her other walks came right before the one to the mill? That depends on the age of the
