@@ -29,7 +29,7 @@ from tfbook.models.turing_machine import (
     MachineRun,
     TuringMachine,
     content_weights,
-    interpolated,
+    gated,
     sharpened,
     shifted,
 )
@@ -239,7 +239,7 @@ def machine(name: str = "copy") -> TuringMachine:
 
 
 class Tape(NamedTuple):
-    """What one sequence did to the tape, step by step."""
+    """The tape after each step of one sequence, and where the heads were."""
 
     memory: Float[Tensor, "time slot width"]
     writing: Float[Tensor, "time slot"]
@@ -263,7 +263,7 @@ Focus = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # content, p
 
 def plain_focus(content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor) -> Tensor:
     """The package's three steps after the content."""
-    return sharpened(shifted(interpolated(content, previous, gate), shift), sharpness)
+    return sharpened(shifted(gated(content, previous, gate), shift), sharpness)
 
 
 def focused_by(focus: Focus) -> Callable[[Tensor, Tensor, Head], Addressing]:
@@ -272,6 +272,6 @@ def focused_by(focus: Focus) -> Callable[[Tensor, Tensor, Head], Addressing]:
     def addressed(memory: Tensor, previous: Tensor, head: Head) -> Addressing:
         content = content_weights(memory, head.key, head.strength)
         weights = focus(content, previous, head.gate, head.shift, head.sharpness)
-        return Addressing(content, interpolated(content, previous, head.gate), weights, weights)
+        return Addressing(content, gated(content, previous, head.gate), weights, weights)
 
     return addressed
