@@ -19,6 +19,7 @@ from tfbook.plot.views import (
     price_view,
     rotary_view,
     sampling_view,
+    tape_view,
 )
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "shaded_text",
     "show",
     "style",
+    "tape_view",
     "token_rows",
     "visible",
 ]

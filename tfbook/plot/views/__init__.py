@@ -11,6 +11,7 @@ from tfbook.plot.views.pricing import price_view
 from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
+from tfbook.plot.views.tape import tape_view
 
 __all__ = [
     "attention_view",
@@ -24,4 +25,5 @@ __all__ = [
     "price_view",
     "rotary_view",
     "sampling_view",
+    "tape_view",
 ]
