@@ -48,6 +48,13 @@ def test_it_writes_each_vector_to_a_slot_of_its_own_and_reads_them_in_that_order
     assert tape.reading[21:40].argmax(dim=1).tolist() == tape.reading[20:39].argmax(dim=1).sub(1).remainder(32).tolist()
 
 
+def test_the_view_is_silent_while_it_listens() -> None:
+    tape = machines.play(machines.machine(), machines.copies(1, 6, generator=generator()))
+    said = machines.played(tape).said
+    assert said[:7].eq(0.5).all()
+    assert torch.equal(said[7:], tape.said[7:])
+
+
 def test_a_readers_focus_runs_in_the_machine() -> None:
     model, task = machines.machine(), machines.copies(2, 6, generator=generator())
     expected = machines.said(model, task)

@@ -26,7 +26,7 @@ def numbers(text: str) -> list[int]:
 def test_the_data_holds_every_step() -> None:
     data = Page(view()._repr_html_()).data
     assert data["sizes"] == [2, 2, 2, 3, 2]
-    assert numbers(data["memory"]) == [100, 200, 50, 200, 125, 0, 100, 100]
+    assert numbers(data["memory"]) == [100, 200, 0, 200, 150, 0, 100, 100]
     assert numbers(data["writing"]) == [100, 0, 40, 60]
     assert numbers(data["reading"]) == [50, 50, 0, 100]
     assert numbers(data["heard"]) == [0, 200, 100, 100, 100, 200]

@@ -33,9 +33,12 @@ from tfbook.models.turing_machine import (
     sharpened,
     shifted,
 )
+from tfbook.plot import tape_view
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from tfbook.plot.views.tape import TapeView
 
 BITS = 6
 LONGEST = 10  # vectors of the longest sequence in training
@@ -259,6 +262,13 @@ def play(model: TuringMachine, task: Copying, slots: int | None = None) -> Tape:
 
 
 Focus = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # content, previous, gate, shift, sharpness
+
+
+def played(tape: Tape) -> TapeView:
+    """The tape as a view that plays; while the machine listens, it says nothing."""
+    listening = tape.heard.ne(0).any(dim=1, keepdim=True)
+    said = torch.where(listening, 0.5, tape.said)
+    return tape_view(tape.memory, tape.writing, tape.reading, tape.heard, said)
 
 
 def plain_focus(content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tfbook.plot.views import base
 
-FULL = 2.0  # the number in a slot that has its strongest color, of either sign
+FULL = 1.0  # the number in a slot that has its strongest color, of either sign
 SURE = 0.05  # weights below are not mentioned in the static table
 
 
