@@ -14,7 +14,7 @@ from tfbook.models.turing_machine import (
     TuringMachine,
     address,
     content_weights,
-    interpolated,
+    gated,
     read_memory,
     sharpened,
     shifted,
@@ -55,9 +55,9 @@ def test_content_is_a_softmax_of_cosines() -> None:
 
 def test_the_gate_mixes_old_and_new() -> None:
     old, new = weights(2, 5), weights(2, 5, seed=1)
-    assert torch.equal(interpolated(new, old, torch.zeros(2, 1)), old)
-    assert torch.equal(interpolated(new, old, torch.ones(2, 1)), new)
-    torch.testing.assert_close(interpolated(new, old, torch.full((2, 1), 0.25)), old + (new - old) / 4)
+    assert torch.equal(gated(new, old, torch.zeros(2, 1)), old)
+    assert torch.equal(gated(new, old, torch.ones(2, 1)), new)
+    torch.testing.assert_close(gated(new, old, torch.full((2, 1), 0.25)), old + (new - old) / 4)
 
 
 @pytest.mark.parametrize("reach", [1, 2])
@@ -99,7 +99,7 @@ def test_the_four_steps_follow_one_another() -> None:
     memory, before, told = drawn(3, 6, 4), weights(3, 6, seed=7), head(3, 4, 1)
     found = address(memory, before, told)
     torch.testing.assert_close(found.content, content_weights(memory, told.key, told.strength))
-    torch.testing.assert_close(found.gated, interpolated(found.content, before, told.gate))
+    torch.testing.assert_close(found.gated, gated(found.content, before, told.gate))
     torch.testing.assert_close(found.shifted, shifted(found.gated, told.shift))
     torch.testing.assert_close(found.weights, sharpened(found.shifted, told.sharpness))
     for each in found:

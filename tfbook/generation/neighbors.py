@@ -19,7 +19,7 @@ QUERIES = 256  # whose distances to all entries are in memory at once
 
 @torch.no_grad()
 def last_states(model: LanguageModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time d_model"]:
-    """What the model knows after each token: the vector from which it predicts the next one."""
+    """The vector after each token, from which the model predicts the next one."""
     with evaluating(model):
         return model.stack(model.embed(ids), model.mask)
 

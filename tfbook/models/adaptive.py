@@ -45,7 +45,7 @@ def halting(probabilities: Float[Tensor, "batch step"], enough: float = ENOUGH) 
 
 
 class Thought(NamedTuple):
-    """What the steps led to: the mean of their states by weight, and how the steps were weighed."""
+    """The result of all steps: the mean of their states by weight, and how the steps were weighed."""
 
     state: Float[Tensor, "batch d_hidden"]
     halting: Halting

@@ -31,7 +31,7 @@ def content_weights(
     return torch.softmax(strength * F.cosine_similarity(memory, key[:, None], dim=-1), dim=-1)
 
 
-def interpolated(
+def gated(
     content: Float[Tensor, "batch slot"], previous: Float[Tensor, "batch slot"], gate: Float[Tensor, "batch 1"]
 ) -> Float[Tensor, "batch slot"]:
     """g · content + (1 − g) · previous: a closed gate stays where it was (eq. 7)."""
@@ -76,9 +76,9 @@ class Addressing(NamedTuple):
 def address(memory: Float[Tensor, "batch slot width"], previous: Float[Tensor, "batch slot"], head: Head) -> Addressing:
     """sharpen(shift(interpolate(content, previous))): by content and by location."""
     content = content_weights(memory, head.key, head.strength)
-    gated = interpolated(content, previous, head.gate)
-    moved = shifted(gated, head.shift)
-    return Addressing(content, gated, moved, sharpened(moved, head.sharpness))
+    mixed = gated(content, previous, head.gate)
+    moved = shifted(mixed, head.shift)
+    return Addressing(content, mixed, moved, sharpened(moved, head.sharpness))
 
 
 # ---- reading and writing -----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tfbook.plot.views import (
     rotary_view,
     sampling_view,
     story_view,
+    tape_view,
 )
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "show",
     "story_view",
     "style",
+    "tape_view",
     "token_rows",
     "visible",
 ]

@@ -83,7 +83,7 @@ def draw_addressing(previous: Float[Tensor, " slot"], head: Head, steps: Address
 
 
 def draw_tape(tape: Tape, title: str = "It walks, jumps once, and walks the same way again") -> Figure:
-    """What the machine heard and said, and below it the slots that it wrote to and read from, step by step."""
+    """The bits that the machine heard and said, and below it the slots that it wrote to and read from, step by step."""
     import matplotlib.pyplot as plt
 
     steps = len(tape.heard)

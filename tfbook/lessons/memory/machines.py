@@ -29,13 +29,16 @@ from tfbook.models.turing_machine import (
     MachineRun,
     TuringMachine,
     content_weights,
-    interpolated,
+    gated,
     sharpened,
     shifted,
 )
+from tfbook.plot import tape_view
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from tfbook.plot.views.tape import TapeView
 
 BITS = 6
 LONGEST = 10  # vectors of the longest sequence in training
@@ -239,7 +242,7 @@ def machine(name: str = "copy") -> TuringMachine:
 
 
 class Tape(NamedTuple):
-    """What one sequence did to the tape, step by step."""
+    """The tape after each step of one sequence, and where the heads were."""
 
     memory: Float[Tensor, "time slot width"]
     writing: Float[Tensor, "time slot"]
@@ -261,9 +264,16 @@ def play(model: TuringMachine, task: Copying, slots: int | None = None) -> Tape:
 Focus = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # content, previous, gate, shift, sharpness
 
 
+def played(tape: Tape) -> TapeView:
+    """The tape as a view that plays; while the machine listens, it says nothing."""
+    listening = tape.heard.ne(0).any(dim=1, keepdim=True)
+    said = torch.where(listening, 0.5, tape.said)
+    return tape_view(tape.memory, tape.writing, tape.reading, tape.heard, said)
+
+
 def plain_focus(content: Tensor, previous: Tensor, gate: Tensor, shift: Tensor, sharpness: Tensor) -> Tensor:
     """The package's three steps after the content."""
-    return sharpened(shifted(interpolated(content, previous, gate), shift), sharpness)
+    return sharpened(shifted(gated(content, previous, gate), shift), sharpness)
 
 
 def focused_by(focus: Focus) -> Callable[[Tensor, Tensor, Head], Addressing]:
@@ -272,6 +282,6 @@ def focused_by(focus: Focus) -> Callable[[Tensor, Tensor, Head], Addressing]:
     def addressed(memory: Tensor, previous: Tensor, head: Head) -> Addressing:
         content = content_weights(memory, head.key, head.strength)
         weights = focus(content, previous, head.gate, head.shift, head.sharpness)
-        return Addressing(content, interpolated(content, previous, head.gate), weights, weights)
+        return Addressing(content, gated(content, previous, head.gate), weights, weights)
 
     return addressed

@@ -39,7 +39,7 @@ class Judged(NamedTuple):
 
 @torch.no_grad()
 def judged(teller: Storyteller, ids: Int64[Tensor, "batch time"]) -> Judged:
-    """What the storyteller says at each place that a token follows."""
+    """The storyteller at each place that a token follows."""
     real = ids[:, 1:] != PAD
     states = last_states(teller.model, ids[:, :-1])[real]
     return Judged(states, teller.model.unembed(states).softmax(dim=-1), ids[:, 1:][real])

@@ -12,6 +12,7 @@ from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
 from tfbook.plot.views.story import AskedStory, story_view
+from tfbook.plot.views.tape import tape_view
 
 __all__ = [
     "AskedStory",
@@ -27,4 +28,5 @@ __all__ = [
     "rotary_view",
     "sampling_view",
     "story_view",
+    "tape_view",
 ]
