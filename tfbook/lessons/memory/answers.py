@@ -43,8 +43,8 @@ steps, so its curve says little about Transformers.)
 """,
         "tape": """
 It jumps. Look at the read head: while the machine listens, its weights are spread thin, and at the mark it is
-suddenly at
-slot 31, where the first vector was written. That is addressing by content. From there on it walks one slot per
+suddenly at slot 31, where the first vector was written. That is addressing by content. From there on it walks
+one slot per
 step, back along the same path: addressing by location. (The tape is a circle, so both heads walk from slot 0 over
 its end.)
 """,
