@@ -60,6 +60,10 @@ VIEWS = {  # as large as in the lessons, or a little larger
         "sampling",
         plot.sampling_view({"my aunt is": torch.arange(500.0)}, [f"token{i}" for i in range(500)]),
     ),
+    "tape_view": (
+        "tape",
+        plot.tape_view(torch.rand(41, 32, 10), *[torch.rand(41, 32)] * 2, torch.rand(41, 7), torch.rand(41, 6)),
+    ),
 }
 
 # The lines of text of all elements that are seen, each with the area that it covers, cut where its box scrolls or hides

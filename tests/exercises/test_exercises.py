@@ -131,10 +131,16 @@ SPOILT: dict[str, Callable[[Any], object]] = {
     "text": str,
     "list": lambda result: [result],
     "pair": lambda result: (result, result),
-    "NaN": lambda result: torch.full_like(result, torch.nan) if isinstance(result, torch.Tensor) else torch.nan,
+    "NaN": lambda result: _not_a_number(result) if isinstance(result, torch.Tensor) else torch.nan,
     "shape": lambda result: result[None] if isinstance(result, torch.Tensor) else torch.ones(2, 2),
     "dtype": lambda result: result.to(torch.complex64) if isinstance(result, torch.Tensor) else 1j,
 }
+
+
+def _not_a_number(result: torch.Tensor) -> torch.Tensor:
+    """NaN everywhere; whole numbers have none, so they become fractions."""
+    whole = result.dtype in (torch.int64, torch.int32)
+    return torch.full_like(result, torch.nan, dtype=torch.float32 if whole else result.dtype)
 
 
 @every_exercise

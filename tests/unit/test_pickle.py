@@ -30,6 +30,7 @@ from tfbook.attention.positions import Rotation, RotationAhead
 from tfbook.generation import frozen, integer_products, packed_products, quantization
 from tfbook.models import (
     adapters,
+    adaptive,
     attentive_cnn,
     bert,
     bert_variants,
@@ -46,10 +47,12 @@ from tfbook.models import (
     gated,
     gpt,
     language_model,
+    memory_network,
     norms,
     outputs,
     patch_mixers,
     pixel_cnn,
+    pointer_network,
     recurrent,
     reward,
     sentence_encoder,
@@ -58,6 +61,7 @@ from tfbook.models import (
     states,
     swin,
     transformer,
+    turing_machine,
     vit,
     wave_net,
 )
@@ -74,7 +78,10 @@ WAVE_NET = wave_net.WaveNetConfig(levels=9, d_model=8, d_skip=4, dilations=(1, 2
 PIXEL_CNN = pixel_cnn.PixelCnnConfig(levels=2, d_model=8, layers=1)
 CONV_MIXER = conv_mixer.ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=1)
 DETR = detr.DetrConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1, backbone=(4,), queries=3)
+MEMORY = memory_network.MemoryConfig(vocab=9, sentences=4, d_model=6, hops=2)
 CAPTIONER = captioner.CaptionerConfig(vocab=9, height=8, width=8, channels=1, backbone=(4,), d_features=8, d_hidden=6)
+MACHINE = turing_machine.MachineConfig(d_input=8, d_output=3, slots=6, width=4, d_hidden=5)
+POINTER = pointer_network.PointerConfig(d_input=8, d_hidden=6)
 WORDS = seq2seq.Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=4, d_hidden=6)
 IDS, LENGTHS, IMAGES = torch.tensor([[4, 5, 6, 7], [5, 4, 0, 0]]), torch.tensor([4, 2]), torch.rand(2, 1, 8, 8)
 X, HEADS, ALLOWED = torch.randn(2, 5, 8), torch.randn(2, 2, 5, 4), torch.rand(5, 5) < 0.7
@@ -224,6 +231,10 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     captioner.ImageEncoder: (lambda: captioner.ImageEncoder(CAPTIONER), lambda m: list(m(IMAGES))),
     captioner.CaptionDecoder: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).weights),
     captioner.Captioner: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).logits),
+    memory_network.MemoryNetwork: (
+        lambda: memory_network.MemoryNetwork(MEMORY),
+        lambda m: list(m(IDS.reshape(1, 4, 2), IDS[:1])),
+    ),
     seq2seq.RecurrentEncoder: (lambda: seq2seq.RecurrentEncoder(WORDS), lambda m: list(m(IDS, LENGTHS))),
     seq2seq.FixedContextDecoder: (
         lambda: _translator(seq2seq.FixedContextDecoder),
@@ -235,6 +246,17 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     transformer.Encoder: (lambda: transformer.Encoder(9, SMALL), lambda m: m(IDS, LENGTHS).states),
     transformer.Decoder: (lambda: _transformer().decoder, lambda m: m(IDS, transformer.Memory(X, LENGTHS)).logits),
     transformer.Transformer: (_transformer, lambda m: m(IDS, LENGTHS, IDS).logits),
+    turing_machine.FeedForwardController: (
+        lambda: turing_machine.FeedForwardController(8, 5),
+        lambda m: m(X[0], m.start(X[0]))[0],
+    ),
+    turing_machine.LstmController: (
+        lambda: turing_machine.LstmController(8, 5),
+        lambda m: list(m(X[0], m.start(X[0]))[1]),
+    ),
+    turing_machine.TuringMachine: (lambda: turing_machine.TuringMachine(MACHINE), lambda m: list(m(X))),
+    pointer_network.PointerNetwork: (lambda: pointer_network.PointerNetwork(POINTER), lambda m: m.point(X)),
+    adaptive.AdaptiveSteps: (lambda: adaptive.AdaptiveSteps(nn.Linear(8, 8), 8, most=3), lambda m: m(X[0]).state),
     **{
         kind: (partial(kind, 8, 2), lambda m: m(X))
         for kind in (gated.MinGru, gated.GatedLinearAttention, gated.Lstm, state_spaces.S4D, state_spaces.Mamba)
@@ -287,7 +309,20 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     detr.Detections: (lambda: detr.Detections(X, X[..., :4]), list),
     captioner.Captioned: (lambda: captioner.Captioned(IDS, X), list),
     captioner.CaptionState: (lambda: captioner.CaptionState(X[0], X[1], X), list),
+    memory_network.MemoryConfig: (lambda: MEMORY, lambda m: [torch.tensor(m.hops)]),
+    memory_network.MemoryReading: (lambda: memory_network.MemoryReading(X, X), list),
     seq2seq.Seq2SeqConfig: (lambda: WORDS, lambda m: [torch.tensor(m.d_memory)]),
+    turing_machine.MachineConfig: (lambda: MACHINE, lambda m: [torch.tensor(m.slots)]),
+    turing_machine.Head: (lambda: turing_machine.Head(*X[0].split((4, 1, 1, 1, 1), dim=-1)), list),
+    turing_machine.Addressing: (lambda: turing_machine.Addressing(X[0], X[1], X[0], X[1]), list),
+    turing_machine.MachineState: (
+        lambda: turing_machine.TuringMachine(MACHINE).start(X[0]),
+        lambda m: [m.memory, m.reading, m.writing, m.read],
+    ),
+    turing_machine.MachineRun: (lambda: turing_machine.MachineRun(X, X, X, X), list),
+    pointer_network.PointerConfig: (lambda: POINTER, lambda m: [torch.tensor(m.d_hidden)]),
+    adaptive.Halting: (lambda: adaptive.halting(X[0].sigmoid()), lambda m: [m.weights, m.ponder]),
+    adaptive.Thought: (lambda: adaptive.Thought(X[0], adaptive.halting(X[0].sigmoid())), lambda m: m.state),
     config.WithOptions: (lambda: SMALL.mixer and config.WithOptions(torch.full, (2,), 3.0), lambda m: m()),
     experts.Routes: (lambda: experts.top_experts(X[0], 2), list),
     outputs.Decoded: (lambda: outputs.Decoded(X, None, None), lambda m: m.logits),

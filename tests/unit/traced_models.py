@@ -32,6 +32,7 @@ from tfbook.models.pixel_cnn import PixelCnn, PixelCnnConfig
 from tfbook.models.reward import RewardModel
 from tfbook.models.scans import parallel_scan
 from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.models.turing_machine import CONTROLLERS, MachineConfig, TuringMachine
 from tfbook.models.vit import Deit, Vit, VitConfig
 from tfbook.models.wave_net import WaveNet, WaveNetConfig
 
@@ -40,6 +41,8 @@ SIZES: dict[str, Any] = {"d_model": 16, "heads": 4, "d_ff": 32, "layers": 2, "ma
 SMALL = Config(**SIZES)
 IDS, LENGTHS = torch.arange(36).view(3, 12), torch.tensor([12, 7, 3])
 IMAGES = torch.linspace(-1, 1, 3 * 3 * 8 * 8).view(3, 3, 8, 8)
+BITS = torch.linspace(-1, 1, 3 * 5 * 4).view(3, 5, 4)
+MACHINE = MachineConfig(d_input=4, d_output=3, slots=6, width=5, d_hidden=8)
 IMAGE_SIZES = VitConfig(**SIZES, height=8, width=8, patch=4)
 
 
@@ -101,6 +104,10 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     "Conformer": (lambda: Conformer(ConformerConfig(**SIZES, kernel=5)), (torch.linspace(-1, 1, 576).view(3, 12, 16),)),
     "PixelCNN": (lambda: PixelCnn(PixelCnnConfig(levels=VOCAB, d_model=8)), (IDS.view(3, 3, 4),)),
     "CNN": (lambda: Cnn(4, width=4, stages=2), (IMAGES,)),
+    **{
+        f"Turing machine, {name}": (partial(TuringMachine, replace(MACHINE, controller=name)), (BITS,))
+        for name in CONTROLLERS
+    },
 }
 
 

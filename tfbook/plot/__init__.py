@@ -8,6 +8,7 @@ from tfbook.plot.schematic import Schematic
 from tfbook.plot.shading import shaded_text
 from tfbook.plot.tokens import token_rows, visible
 from tfbook.plot.views import (
+    AskedStory,
     attention_view,
     bpe_view,
     break_view,
@@ -19,6 +20,8 @@ from tfbook.plot.views import (
     price_view,
     rotary_view,
     sampling_view,
+    story_view,
+    tape_view,
 )
 
 __all__ = [
@@ -27,6 +30,7 @@ __all__ = [
     "FAINT",
     "INK",
     "MARKERS",
+    "AskedStory",
     "Schematic",
     "attention_map",
     "attention_view",
@@ -49,7 +53,9 @@ __all__ = [
     "sampling_view",
     "shaded_text",
     "show",
+    "story_view",
     "style",
+    "tape_view",
     "token_rows",
     "visible",
 ]

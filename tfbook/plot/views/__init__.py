@@ -11,8 +11,11 @@ from tfbook.plot.views.pricing import price_view
 from tfbook.plot.views.rotary import rotary_view
 from tfbook.plot.views.sampling import sampling_view
 from tfbook.plot.views.stepper import decoding_view
+from tfbook.plot.views.story import AskedStory, story_view
+from tfbook.plot.views.tape import tape_view
 
 __all__ = [
+    "AskedStory",
     "attention_view",
     "bpe_view",
     "break_view",
@@ -24,4 +27,6 @@ __all__ = [
     "price_view",
     "rotary_view",
     "sampling_view",
+    "story_view",
+    "tape_view",
 ]

@@ -1,0 +1,56 @@
+"""Answers to the predictions of lesson 18: what came out, and why."""
+
+from tfbook.course.predictions import PredictionAnswers
+
+answer = PredictionAnswers(
+    {
+        "rules": """
+The keyword search gets 65% of *Where is Ann?* and 34% of *Where is the ring?*. The first is good, but not good
+enough: Ann may have dreamed of a place since her last walk, told somebody about one, or been introduced with her
+house. The second is hardly a guess, because the place is not in any sentence about the ring.
+
+In every column, the best of the six rules stays below two thirds. So there is something to learn here, and the
+number to beat is the largest of each column.
+""",
+        "order": """
+Not at all: the distance is 0. The two sentences have the same words, and a sum does not care about order. A
+network that reads such bags could not tell from this sentence who has the ring now.
+""",
+        "one_hop": """
+Questions that follow from one fact are answered almost always, by one hop as by three. *Where is the ring?* is
+right 56% of the time with one hop, and 92% with two. A third hop adds little.
+
+*Where was Ann before the mill?* lies in between: 70%, then 89%. Both of its facts name Ann, so a single hop can
+look at both. But which of her other walks came right before the one to the mill? That depends on the age of the
+walk to the mill, which has to be read first.
+""",
+        "parts": """
+Ages matter everywhere: without them, *Where is Ann?* falls from almost 100% to 77%, and *Where was Ann before
+the mill?* from 91% to 61%. Without places in the bag, *Who has the ring?* loses 6 points.
+
+Only 6? The network found another way to tell giver from receiver: who gave the ring away had taken it, or been
+given it, in an earlier sentence. And *Where is the ring?* is even 2 points better with plain bags, for all three
+seeds. So places are worth having for the question that needs them, and not for free.
+""",
+        "copying": """
+Not far. The small LSTM, of the machine's size, gets a fifth of the bits wrong at 5 vectors already, and the large
+one copies 5, but not all of 10; at 20 it gets a third of the bits wrong. Both fade toward the coin's half. What they
+hold is a state of fixed size, which has to take in everything.
+
+The fourth curve is a machine with 2,550 parameters, hardly more than the small LSTM. At 20 vectors it gets less than
+one bit in fifty wrong with every seed. (The little Transformer did not learn to copy even 10 in these 2,000
+steps, so its curve says little about Transformers.)
+""",
+        "tape": """
+It jumps. Look at the read head: while the machine listens, its weights are spread thin, and at the mark it is
+suddenly at slot 31, where the first vector was written. That is addressing by content. From there on it walks
+one slot per
+step, back along the same path: addressing by location. (The tape is a circle, so both heads walk from slot 0 over
+its end.)
+""",
+        "pondering": """
+As many as there are hops: 1, 3 and 5, in all three runs. It stops when it reads that the place it has come to is a
+home. A walker that may take one step only answers the walks of one hop and no other.
+""",
+    }
+)

@@ -1,0 +1,239 @@
+"""Figures of lesson 18's machines: addressing, the tape, copying, pointing, pondering, and a store's share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tfbook.plot.curves import label_ends
+from tfbook.plot.house import COLORS, EDGE, GREEN, INK, SOFT, Method
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from tfbook.lessons.memory.machines import Tape
+    from tfbook.models.turing_machine import Addressing, Head
+
+METHODS = {  # one look for each machine
+    "Turing machine": Method(COLORS[0], "o"),
+    "LSTM": Method(COLORS[1], "s"),
+    "LSTM, 30 times the size": Method(COLORS[2], "^"),
+    "Transformer": Method(GREEN, "D"),
+}
+MACHINE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "copying": (
+        "Share of wrong bits against 5 to 30 vectors. The Turing machine stays near 0 far beyond the 10 vectors of "
+        "training; the large LSTM rises from 0 to 0.4, the small one and the Transformer end near 0.5."
+    ),
+    "tape": (
+        "Bits heard and bits said over 41 steps. Below, the slots written form a diagonal in the first half, and the "
+        "slots read the same diagonal in the second half, after a jump at the mark."
+    ),
+    "pondering": (
+        "Steps of thinking against hops: a straight line from 1 to 5 for the adaptive walker, whose answers are all "
+        "right, and a flat one for the walker with one step, which is right at one hop only."
+    ),
+}
+TRAINED = "#eef1f4"  # behind the lengths that training saw
+
+# ---- addressing ------------------------------------------------------------------------------------------------------
+
+
+def draw_addressing(previous: Float[Tensor, " slot"], head: Head, steps: Addressing) -> Figure:
+    """The weights of a head after each of the four steps, in the first row of a batch, and what made them."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic("Where a head looks: by content, then by location", gap=(34, 26))
+    rows = [
+        ("where it was", previous, "before this step"),
+        ("1  content", steps.content[0], f"like its key, $\\beta$ = {float(head.strength[0, 0]):.1f}"),
+        ("2  gate", steps.gated[0], f"$g$ = {float(head.gate[0, 0]):.2f} of the content"),
+        ("3  shift", steps.shifted[0], "by " + ", ".join(f"{float(s):.2f}" for s in head.shift[0])),
+        ("4  sharpen", steps.weights[0], f"to the power $\\gamma$ = {float(head.sharpness[0, 0]):.1f}"),
+    ]
+    nodes: list[Any] = []
+    slots = [str(i) for i in range(len(previous))]
+    for row, (name, weights, note) in enumerate(rows):
+        picture.text(name, (0, row), align="left", weight="bold", size=10.5)
+        nodes.append(
+            picture.matrix(
+                weights[None],
+                (1, row),
+                "weight",
+                cell=(50, 30),
+                numbers="{:.2f}",
+                darkest=1.0,
+                columns=slots if not row else (),
+            )
+        )
+        picture.text(note, (2, row), align="left", color=SOFT)
+    for before, after in ((1, 2), (2, 3), (3, 4)):
+        picture.arrow(nodes[before], nodes[after], role="weight", sides=("bottom", "top"))
+    return picture.figure()
+
+
+# ---- the tape --------------------------------------------------------------------------------------------------------
+
+
+def draw_tape(tape: Tape, title: str = "It walks, jumps once, and walks the same way again") -> Figure:
+    """The bits that the machine heard and said, and below it the slots that it wrote to and read from, step by step."""
+    import matplotlib.pyplot as plt
+
+    steps = len(tape.heard)
+    used = int(torch.maximum(tape.writing, tape.reading).amax(dim=0).gt(0.1).nonzero().max()) + 2
+    figure, panels = plt.subplots(
+        4, 1, figsize=(max(6.4, 0.2 * steps + 1.5), 6.6), sharex=True, height_ratios=[7, 6, used, used]
+    )
+    turn = tape.heard[:, :-1].abs().sum(dim=1).eq(0) & tape.heard[:, -1].eq(0)  # when it is the machine's turn
+    said = torch.where(turn[:, None], tape.said, torch.nan)
+    pictures = [
+        (tape.heard.T, "heard", "RdBu", (-1.4, 1.4)),
+        (2 * said.T - 1, "said", "RdBu", (-1.4, 1.4)),
+        (tape.writing.T[:used], "writes to slot", "Purples", (0, 1)),
+        (tape.reading.T[:used], "reads from slot", "Purples", (0, 1)),
+    ]
+    for axes, (values, name, colors, (low, high)) in zip(panels, pictures, strict=True):
+        axes.imshow(values.numpy(), cmap=colors, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
+        axes.grid(visible=False)
+        axes.set_ylabel(name, fontsize=9.5)
+        axes.set_yticks([] if "slot" not in name else range(0, used, 5))
+        axes.axvline(int((~turn).sum()) - 0.5, color=INK, linewidth=1)
+    panels[0].set_title(title)
+    panels[-1].set_xlabel("step; the line is where its turn begins")
+    return figure
+
+
+# ---- copying ---------------------------------------------------------------------------------------------------------
+
+
+def draw_copying(rows: DataFrame, longest: int = 10) -> Figure:
+    """Wrong bits against length for each machine at its rate: the mean of its seeds, and each seed as a point."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7.6, 4))
+    axes.axvspan(0, longest, color=TRAINED, zorder=0)
+    axes.text(longest - 0.4, 0.56, "trained", ha="right", color=SOFT, fontsize=9.5)
+    for name, method in METHODS.items():
+        found = rows[(rows.machine == name) & rows.chosen]
+        means = found.groupby("length").error.mean()
+        axes.plot(means.index, means, color=method.color, marker=method.marker, label=name)
+        axes.plot(found.length, found.error, ".", color=method.color, alpha=0.5, label="_seeds")
+    axes.axhline(0.5, color=EDGE, linestyle=":", linewidth=1.2)
+    axes.text(3.2, 0.505, "a coin", ha="left", va="bottom", color=SOFT, fontsize=9)
+    axes.set(
+        title="The tape goes on where a state of fixed size ends",
+        xlabel="vectors to copy",
+        ylabel="share of wrong bits",
+        ylim=(-0.02, 0.6),
+        xlim=(3, 33),
+        xticks=[5, 10, 15, 20, 30],
+    )
+    label_ends(axes, gap=0.065)
+    return figure
+
+
+# ---- pointing --------------------------------------------------------------------------------------------------------
+
+
+def draw_hull(clouds: Float[Tensor, "cloud item 2"], walks: Int[Tensor, "cloud step"], right: Sequence[bool]) -> Figure:
+    """Clouds of points with the walk that the network points out, each said to be right or not."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(clouds), figsize=(2.7 * len(clouds), 3.1))
+    for axes, cloud, walk, is_right in zip(np.atleast_1d(panels), clouds.numpy(), walks.tolist(), right, strict=True):
+        corners = walk[: walk.index(len(cloud))] if len(cloud) in walk else walk
+        around = cloud[[*corners, corners[0]]]
+        axes.plot(*around.T, color=COLORS[0] if is_right else COLORS[1], marker="none", linewidth=1.8)
+        axes.plot(*cloud.T, "o", color=INK, markersize=4)
+        for number, corner in enumerate(corners, start=1):
+            axes.annotate(str(number), cloud[corner], xytext=(4, 4), textcoords="offset points", fontsize=9, color=SOFT)
+        axes.set(xticks=[], yticks=[], xlim=(-0.08, 1.1), ylim=(-0.08, 1.1), aspect="equal")
+        axes.set_title("right" if is_right else "not right", fontsize=10, loc="center", fontweight="normal")
+    figure.suptitle("A hull, pointed out corner by corner", x=0.02, ha="left", fontsize=12, fontweight="bold")
+    return figure
+
+
+def draw_pointing(rows: DataFrame, trained: int = 10) -> Figure:
+    """The share of tasks without a mistake against the number of items, with each seed as a point."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.8))
+    looks = {"sort": METHODS["Turing machine"], "sort without a mask": METHODS["LSTM"], "hull": METHODS["Transformer"]}
+    for name, method in looks.items():
+        found = rows[rows.task == name]
+        means = found.groupby("items")["exact"].mean()
+        axes.plot(means.index, means, color=method.color, marker=method.marker, label=name)
+        axes.plot(found["items"], found["exact"], ".", color=method.color, alpha=0.5, label="_seeds")
+    axes.axvline(trained, color=EDGE, linestyle=":", linewidth=1.2)
+    axes.text(trained + 0.1, 0.03, "trained", color=SOFT, fontsize=9)
+    axes.set(
+        title="With the mask, sorting reaches lengths never trained",
+        xlabel="numbers or points",
+        ylabel="share without a mistake",
+        ylim=(-0.03, 1.05),
+        xticks=sorted(set(rows["items"])),
+    )
+    label_ends(axes, gap=0.08)
+    return figure
+
+
+# ---- pondering -------------------------------------------------------------------------------------------------------
+
+
+def draw_pondering(rows: DataFrame) -> Figure:
+    """Steps of thinking and right answers against the distance from home, with each seed as a point."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, 2, figsize=(9.4, 3.6))
+    looks = {"price 0.1": ("adaptive", COLORS[0], "o"), "always one step": ("always one", COLORS[1], "s")}
+    for axes, column, y in ((panels[0], "steps", "steps of thinking"), (panels[1], "right", "share of right answers")):
+        for name, (label, color, marker) in looks.items():
+            found = rows[rows.walker == name]
+            means = found.groupby("hops")[column].mean()
+            axes.plot(means.index, means, color=color, marker=marker, label=label)
+            axes.plot(found.hops, found[column], ".", color=color, alpha=0.5, label="_seeds")
+        axes.set(xlabel="hops to the home", ylabel=y, xticks=[1, 2, 3, 4, 5])
+        label_ends(axes, gap=0.09)
+    panels[0].set_title("Farther from home, it thinks longer")
+    panels[1].set_title("One step answers one hop")
+    return figure
+
+
+# ---- a store ---------------------------------------------------------------------------------------------------------
+
+
+def draw_shares(curves: Mapping[str, Mapping[float, float]]) -> Figure:
+    """Nats per token against the store's share λ, a curve for each kind of text."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 3.8))
+    for (name, curve), color, marker in zip(curves.items(), COLORS, "os^D", strict=False):
+        axes.plot([*curve], [*curve.values()], color=color, marker=marker, label=name)
+        _mark_lowest(axes, curve, color)
+    axes.set(
+        title="A store of plays helps with plays and costs with tales",
+        xlabel="share of the store, λ",
+        ylabel="nats per token",
+        ylim=(0, None),
+    )
+    label_ends(axes)
+    return figure
+
+
+def _mark_lowest(axes: Axes, curve: Mapping[float, float], color: str) -> None:
+    share = min(curve, key=curve.__getitem__)
+    axes.annotate(
+        f"{curve[share]:.2f}",
+        (share, curve[share]),
+        xytext=(-4, 9),
+        textcoords="offset points",
+        color=color,
+        fontsize=9.5,
+    )

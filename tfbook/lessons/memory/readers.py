@@ -1,0 +1,125 @@
+"""Readers of errands: the lesson's memory network, a Transformer of its size, and how both are trained and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import runtime, training
+from tfbook.data.stories.errand_sets import IDS, ErrandBatch, ErrandSet
+from tfbook.data.stories.errands import ASKING, LONGEST
+from tfbook.models.blocks import Config
+from tfbook.models.memory_network import Bag, Hop, MemoryConfig, MemoryNetwork, MemoryReading, memory_hop, weighted_bag
+from tfbook.models.transformer import Encoder
+
+WIDTH, LR = 48, 5e-3
+STORIES, UNSEEN, FIRST_UNSEEN = 6000, 1000, 10_000_000  # of training, of tests, and the first seed of these
+
+
+@cache
+def told_for_training() -> ErrandSet:
+    """The questions of 6,000 stories."""
+    return ErrandSet(range(STORIES))
+
+
+@cache
+def unseen() -> ErrandBatch:
+    """The questions of 1,000 stories that no reader is trained on."""
+    return ErrandSet(range(FIRST_UNSEEN, FIRST_UNSEEN + UNSEEN)).all
+
+
+def new_reader(hops: int = 3, *, seed: int = 1, bag: Bag = weighted_bag, hop: Hop = memory_hop) -> MemoryNetwork:
+    """An untrained memory network for errands."""
+    runtime.seed(seed)
+    config = MemoryConfig(vocab=len(IDS), sentences=LONGEST, d_model=WIDTH, hops=hops)
+    return MemoryNetwork(config, bag=bag, hop=hop).to(runtime.device())
+
+
+def falling(step: int, steps: int) -> float:
+    """The factor on the learning rate: it falls in a line to zero."""
+    return 1 - step / steps
+
+
+def train_reader(model: nn.Module, *, steps: int, seed: int = 1, lr: float = LR) -> training.History:
+    """Trains on batches of 64 questions with Adam at a rate that falls to zero."""
+    recipe = training.Recipe(steps=steps, lr=lr, schedule=falling, clip=10.0, mixed_precision=False)
+    return training.fit(model, answer_loss, lambda step: told_for_training().batch(step, seed=seed), recipe)
+
+
+def answer_loss(model: nn.Module, batch: ErrandBatch) -> Float[Tensor, ""]:
+    """Mean −log p(answer) in nats."""
+    return F.cross_entropy(model(batch.story, batch.question).logits, batch.answer)
+
+
+@torch.no_grad()
+def read(model: nn.Module, batch: ErrandBatch) -> MemoryReading:
+    """The model's logits and weights for all rows, on the CPU."""
+    rows = batch.to(runtime.device())
+    parts = [model(rows.story[i : i + 512], rows.question[i : i + 512]) for i in range(0, len(rows), 512)]
+    return MemoryReading(*(torch.cat([part[j] for part in parts]).cpu() for j in range(2)))
+
+
+def by_kind(batch: ErrandBatch, values: Tensor) -> dict[str, float]:
+    """The mean of one value per question, for each kind of question."""
+    return {kind: float(values[batch.kind == number].float().mean()) for number, kind in enumerate(ASKING)}
+
+
+def accuracies(model: nn.Module, batch: ErrandBatch | None = None) -> dict[str, float]:
+    """Share of right answers for each kind of question, on the unseen stories."""
+    batch = unseen() if batch is None else batch
+    return by_kind(batch, read(model, batch).logits.argmax(dim=1) == batch.answer)
+
+
+def looks(model: nn.Module, batch: ErrandBatch | None = None) -> dict[str, list[list[float]]]:
+    """For each kind of question and each hop: the mean weight on the first fact and on the second."""
+    batch = unseen() if batch is None else batch
+    weights = read(model, batch).weights
+    on = torch.stack([(weights * (batch.support == link)[:, None]).sum(dim=-1) for link in (1, 2)], dim=-1)
+    return {
+        kind: [[round(x, 3) for x in hop] for hop in on[batch.kind == number].mean(dim=0).tolist()]
+        for number, kind in enumerate(ASKING)
+    }
+
+
+class TransformerReader(nn.Module):
+    """A Transformer encoder that reads question and story as one sequence; the first position gives the answer."""
+
+    def __init__(self, *, d_model: int = 32, layers: int = 2, d_ff: int = 40):
+        super().__init__()
+        self.encoder = Encoder(len(IDS), Config(d_model=d_model, layers=layers, heads=4, d_ff=d_ff, dropout=0.0))
+
+    def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
+        """Logits over the vocabulary; no weights, since no hop looks at whole sentences."""
+        words, lengths = joined(story, question)
+        states = self.encoder(words, lengths).states
+        logits = states[:, 0] @ self.encoder.embed.weight.T
+        return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
+
+
+def joined(story: Tensor, question: Tensor) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
+    """The words of question and story in one row each, padding at its end, and how many there are.
+
+    The padding after each sentence is moved, all but one place, which separates it from the next one.
+    """
+    with_end = F.pad(torch.cat([question[:, None], story], dim=1), (0, 1))
+    real = with_end.ne(0)
+    kept = real | (real.roll(1, dims=-1) & ~real)  # the first place behind each sentence's last word
+    flat, kept = with_end.flatten(1), kept.flatten(1)
+    order = (~kept).long().argsort(dim=1, stable=True)
+    lengths = kept.sum(dim=1)
+    return flat.gather(1, order)[:, : int(lengths.max())], lengths
+
+
+def new_transformer(*, seed: int = 1, **sizes: Any) -> TransformerReader:
+    """An untrained Transformer reader."""
+    runtime.seed(seed)
+    return TransformerReader(**sizes).to(runtime.device())
+
+
+Build = Callable[[int], nn.Module]  # seed → an untrained reader

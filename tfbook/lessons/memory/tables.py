@@ -1,0 +1,109 @@
+"""What the lesson's cells show of its runs: tables, the numbers of its claims, and stories to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from tfbook.data.stories.errand_sets import ErrandSet
+from tfbook.data.stories.errands import ASKING, FACTS, errand
+from tfbook.lessons.memory.asking import asked
+from tfbook.lessons.memory.readers import FIRST_UNSEEN, UNSEEN
+from tfbook.lessons.memory.rules import RULES, share_right
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from pandas.io.formats.style import Styler
+
+    from tfbook.plot import AskedStory
+
+    Reading = tuple[Sequence[str], AskedStory, Sequence[int], str]
+
+SHOWN = {"thing": 10_000_329, "before": 10_000_252}  # kind of question → a short unseen story
+
+
+@cache
+def unseen_errands() -> ErrandSet:
+    """The stories of all tests, with their names."""
+    return ErrandSet(range(FIRST_UNSEEN, FIRST_UNSEEN + UNSEEN))
+
+
+@cache
+def rule_table() -> DataFrame:
+    """Share of right answers: a row for each rule of thumb, a column for each kind of question."""
+    import pandas as pd
+
+    return pd.DataFrame({name: share_right(rule, unseen_errands()) for name, rule in RULES.items()}).T
+
+
+def shown(table: DataFrame) -> Styler:
+    """The table in percent, with the wording of each kind of question."""
+    named = table.rename(columns={kind: f"{wording}?" for kind, wording in ASKING.items()})
+    return named.style.format("{:.0%}")
+
+
+def mean_right(runs: DataFrame, reader: str) -> dict[str, float]:
+    """A reader's share of right answers by kind of question, the mean of its seeds."""
+    found = runs[runs["reader"] == reader]["right"]
+    return {kind: sum(right[kind] for right in found) / len(found) for kind in ASKING}
+
+
+def parts_table(runs: DataFrame) -> DataFrame:
+    """Share of right answers of the whole network and of those without a part, by kind of question."""
+    import pandas as pd
+
+    names = {"whole": "3 hops", "without places in the bag": "3 hops, plain bags", "without ages": "3 hops, no ages"}
+    return pd.DataFrame({shown: mean_right(runs, name) for shown, name in names.items()}).T
+
+
+def scoreboard(best_rule: Mapping[str, float], rival: DataFrame, runs: DataFrame) -> dict[str, Mapping[str, float]]:
+    """All that was tried, by kind of question; the means of the seeds."""
+    rows: dict[str, Mapping[str, float]] = {"best rule": best_rule, "Transformer": mean_right(rival, "Transformer")}
+    return rows | {name: mean_right(runs, name) for name in ("1 hop", "2 hops", "3 hops")}
+
+
+def readings(model: nn.Module) -> list[Reading]:
+    """Two unseen stories, each with a question of two facts: sentences, what was asked, facts and answer."""
+    found: list[Reading] = []
+    for kind, seed in SHOWN.items():
+        story = errand(seed)
+        question = next(each for each in story.questions if each.kind == kind)
+        sentences = [act.text() for act in story.acts]
+        found.append((sentences, asked(model, story.acts, question.act), question.support, question.answer))
+    return found
+
+
+# ---- the numbers of claims -------------------------------------------------------------------------------------------
+
+
+def hop_claims(runs: DataFrame) -> dict[int, float]:
+    """One hop on "Where is x?", what a second hop adds there, and its attention: hop 1 on fact 1, hop 2 on fact 2."""
+    shares = {name: [right["thing"] for right in runs[runs["reader"] == name]["right"]] for name in ("1 hop", "2 hops")}
+    looks = [
+        hop[link] for found in runs[runs["reader"] == "2 hops"]["looks"] for link, hop in enumerate(found["thing"])
+    ]
+    return {2: max(shares["1 hop"]), 3: min(shares["2 hops"]) - max(shares["1 hop"]), 4: min(looks)}
+
+
+def reader_claims(right: Mapping[str, float], best_rule: Mapping[str, float]) -> dict[int, float]:
+    """The least share on questions of one fact and of two, and the least lead over the best rule of thumb."""
+    least = {facts: min(right[kind] for kind in ASKING if FACTS[kind] == facts) for facts in (1, 2)}
+    return {5: least[1], 6: least[2], 7: min(right[kind] - best_rule[kind] for kind in ASKING)}
+
+
+def part_claims(runs: DataFrame) -> dict[int, float]:
+    """What is lost without places on "Who has x?", and without ages on "Where is A?"."""
+    whole = mean_right(runs, "3 hops")
+    return {
+        8: whole["holder"] - mean_right(runs, "3 hops, plain bags")["holder"],
+        9: whole["person"] - mean_right(runs, "3 hops, no ages")["person"],
+    }
+
+
+def rival_claims(board: Mapping[str, Mapping[str, float]]) -> dict[int, float]:
+    """The lead of three hops over the Transformer, averaged over the kinds of questions."""
+    lead = [board["3 hops"][kind] - board["Transformer"][kind] for kind in ASKING]
+    return {10: sum(lead) / len(lead)}
