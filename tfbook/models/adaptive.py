@@ -31,7 +31,7 @@ class Halting(NamedTuple):
 
 
 def halting(probabilities: Float[Tensor, "batch step"], enough: float = ENOUGH) -> Halting:
-    """N is the first step whose running sum of h reaches 1 − ε, or the last; p = h before it and R = 1 − Σ h at it.
+    """N: the first step where Σ h reaches 1 − ε, or the last; p = h before it, 1 − Σ h at it.
 
     (Graves, 2016, eq. 5 to 7.)
     """
