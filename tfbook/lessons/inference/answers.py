@@ -66,9 +66,9 @@ For the heavy storyteller, two to three times. A step waits for 155 MB, and judg
 bytes, so it costs not much more than a step. The draft's step costs next to nothing beside that. What follows from the
 three times is close to what was measured.
 
-The light storyteller gains little or nothing. Calls take half of its step, and the draft has calls, too: its step costs a
-third of the large one's, and judging has more to multiply. Fourteen times fewer weights don't help where weights are
-not what takes the time.
+The light storyteller gains little or nothing. Calls take half of its step, and the draft has calls, too: its step
+costs a third of the large one's, and judging has more to multiply. Fourteen times fewer weights don't help where
+weights are not what takes the time.
 """,
     }
 )
