@@ -1,4 +1,4 @@
-"""What the lesson's cells show of its runs: tables, the numbers of its claims, and stories to look at."""
+"""Tables of the lesson's runs, the numbers of its claims, and stories to look at."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def reader_claims(right: Mapping[str, float], best_rule: Mapping[str, float]) ->
 
 
 def part_claims(runs: DataFrame) -> dict[int, float]:
-    """What is lost without places on "Who has x?", and without ages on "Where is A?"."""
+    """The loss without places on "Who has x?", and without ages on "Where is A?"."""
     whole = mean_right(runs, "3 hops")
     return {
         8: whole["holder"] - mean_right(runs, "3 hops, plain bags")["holder"],
