@@ -186,7 +186,7 @@ class Gain(NamedTuple):
 
     @property
     def predicted(self) -> float:
-        """What follows from the acceptance and the times of the parts."""
+        """By the formula, from the acceptance and the times of the parts."""
         return expected_speedup(self.acceptance, self.k, self.draft / self.step, self.judging / self.step)
 
 
