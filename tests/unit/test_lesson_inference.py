@@ -18,7 +18,7 @@ from tfbook.generation.frozen import Frozen
 from tfbook.generation.speculative import accept, residual
 from tfbook.lessons.inference import exercises, figures, law, prices, study
 from tfbook.lessons.inference.grouping import uptrain
-from tfbook.lessons.inference.guessing_ahead import Gain
+from tfbook.lessons.inference.guessing_ahead import Gain, Pair
 from tfbook.lessons.inference.levers import bytes_read
 from tfbook.lessons.inference.timing import Predicted
 from tfbook.models.gpt import Gpt
@@ -216,7 +216,7 @@ def test_bytes_of_the_formats(teller: Storyteller) -> None:
     assert found["bfloat16"] == found["float32"] - 2 * (layers + vocab) - 2 * (rows - len(teller.vocabulary))
     assert found["int8, converted first"] == layers + vocab + 4 * rows + other
     assert found["int8"] == layers + vocab + 2 * rows + other
-    assert found["int4, rows"] == (layers + vocab) / 2 + 4 * rows + other
+    assert found["int4, rows, converted first"] == (layers + vocab) / 2 + 4 * rows + other
     filled = 192 * (-len(teller.vocabulary) % 16)
     assert found["int4, groups"] == (layers + vocab + filled) * (1 / 2 + 4 / 32) + other
 
@@ -347,8 +347,18 @@ def test_speculation_is_predicted_from_its_parts() -> None:
     judging = max(step, found.work.flops / SLOW.peak)
     assert found.predicted == pytest.approx(3 / (4 * draft + judging))
     assert found.measured == 2.0
-    half = study.speculation_run(gain, large, small, SLOW, 0.5)
-    assert half.work.bytes == found.work.bytes - weight_bytes(large) / 2
+
+
+def test_pairs_of_levers_are_told_relative_to_the_first_format_alone(teller: Storyteller) -> None:
+    draft, rule = Frozen(study.storyteller("draft").model), (accept, residual)
+    forms = {name: study.in_format(teller.model, name) for name in ("float32", "bfloat16")}
+    found = study.lever_pairs(forms, draft, 2, rule, 1, texts=2)
+    assert [*found] == ["float32", "bfloat16"]
+    assert all(took > 0 for pair in found.values() for took in pair)
+    pairs = {"float32": Pair(4.0, 2.0, 1.0), "int8": Pair(2.0, 2.0, 0.5)}
+    table = study.pair_table(pairs)
+    assert table.loc["float32"].tolist() == ["1.0 ×", "2.0 ×", "4.0 ×"]
+    assert table.loc["int8"].tolist() == ["2.0 ×", "2.0 ×", "8.0 ×"]
 
 
 # ---- the heavy storyteller -----------------------------------------------------------------------------------------
@@ -364,7 +374,7 @@ def test_the_heavy_storyteller_says_the_same_and_reads_more(teller: Storyteller)
     assert all(block.feed_forward.branch.up.weight[768:].std() > 0 for block in heavy.stack.blocks)
 
 
-@pytest.mark.parametrize("name", ["int8, converted first", "int4, rows"])
+@pytest.mark.parametrize("name", ["int8, converted first", "int4, rows, converted first"])
 def test_few_bits_do_to_the_heavy_storyteller_what_they_do_to_the_light_one(teller: Storyteller, name: str) -> None:
     """Zeros are codes of zero, and change no scale: the page shows the losses of the light one alone."""
     ids = study.held_out(4, teller)

@@ -63,12 +63,24 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
 """,
         "speculation": """
 For the heavy storyteller, two to three times. A step waits for 155 MB, and judging several tokens waits for the same
-bytes, so it costs not much more than a step. The draft's step costs next to nothing beside that. What follows from the
-three times is close to what was measured.
+bytes: five tokens cost about one and a half steps, not five. The draft's step costs next to nothing beside that. What
+follows from the three times is close to what was measured.
 
-The light storyteller gains little or nothing. Calls take half of its step, and the draft has calls, too: its step
-costs a third of the large one's, and judging has more to multiply. Fourteen times fewer weights don't help where
-weights are not what takes the time.
+The light storyteller gains little, or loses. Calls take half of its step, and the draft has calls, too: its step costs
+a third of the large one's, and judging costs almost two. The formula still promises a little, and the clock takes it
+away: it also counts the draws and the bookkeeping. Fourteen times fewer weights don't help where weights are not what
+takes the time.
+""",
+        "pairs": """
+They don't multiply: 8 bits and guesses together are not much more than guesses alone, and with 16 texts, 8 bits gain
+nothing or lose. All of them spend the same thing, the arithmetic that idles while weights are on their way. One text
+does half an operation per byte, and this core could do about five. Sixteen texts, or six guesses, use that up. From
+there on a step waits for arithmetic, and converting integers is more of it. (bfloat16 is the exception on a processor
+that multiplies it directly: half the bytes, and cheaper arithmetic.)
+
+So there is a **critical batch**: $b$ texts do $b/2$ operations per byte in float32, which meets the ridge at $b = 2
+\\times$ operations per byte, about ten texts here. An H100 does 295 operations per byte, and weights of two bytes give
+$b$ operations per byte, so about 300 texts. Below it, guess or save bits; above it, neither helps.
 """,
     }
 )

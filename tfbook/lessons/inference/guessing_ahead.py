@@ -244,6 +244,47 @@ def gain_table(models: Mapping[str, Sequence[Gain]], k: int) -> Any:
     return pd.DataFrame(rows).T
 
 
+class Pair(NamedTuple):
+    """Seconds per token of a model in one format: one text, plain and with guesses, and in a step of sixteen texts."""
+
+    plain: float
+    guessing: float
+    together: float
+
+
+def lever_pairs(
+    forms: Mapping[str, LanguageModel],
+    draft: LanguageModel,
+    k: int,
+    rule: tuple[Accept, Residual],
+    rounds: int,
+    *,
+    texts: int = 16,
+) -> dict[str, Pair]:
+    """Each format of a model alone, with k guesses, and with `texts` texts in a step; all take turns."""
+    guess = partial(Speculation, draft=draft, k=k, accept=rule[0], residual=rule[1])
+    runs: dict[Any, Callable[..., Tensor]] = {}
+    for name, form in forms.items():
+        runs |= {(name, "plain"): partial(sampling.generate, form), (name, "guessing"): guess(form).generate}
+    took = race(runs, rounds, stories=2, length=40)
+    shared = seconds({name: reading(form, batch=texts) for name, form in forms.items()}, rounds, repeats=3)
+    return {name: Pair(took[name, "plain"], took[name, "guessing"], shared[name] / texts) for name in forms}
+
+
+def pair_table(pairs: Mapping[str, Pair]) -> Any:
+    """How many times as fast as the first format's plain decoding each pair is, as a table."""
+    import pandas as pd
+
+    base = next(iter(pairs.values())).plain
+    columns = {"plain": "one text", "guessing": "and guesses", "together": "16 texts"}
+    return pd.DataFrame(
+        {
+            title: {name: f"{base / getattr(pair, key):.1f} ×" for name, pair in pairs.items()}
+            for key, title in columns.items()
+        }
+    )
+
+
 def tell_stories(write: Callable[..., Tensor], stories: int, length: int) -> None:
     """Stories of so many words, each from its own seed."""
     for seed in range(stories):

@@ -24,7 +24,7 @@ from tfbook.text.vocabulary import PAD
 
 # ---- weights and caches in fewer bits ------------------------------------------------------------------------------
 
-FORMATS = ("float32", "bfloat16", "int8, converted first", "int8", "int4, rows", "int4, groups")
+FORMATS = ("float32", "bfloat16", "int8, converted first", "int8", "int4, rows, converted first", "int4, groups")
 
 
 def in_format(model: Gpt, name: str) -> Frozen:
@@ -148,17 +148,8 @@ def format_runs(
     return {name: Predicted(name, each, 1, 1 / machine.seconds(each), 1 / took[name]) for name, each in works.items()}
 
 
-def lighter_work(model: Gpt, batch: int, share: float) -> Work:
-    """A step of so many texts, `PAST` positions on, where weights have `share` of the bytes of float32."""
-    work = decode_work(model, PAST, batch=batch)
-    return Work(work.flops, work.bytes - (1 - share) * weight_bytes(model))
-
-
-def speculation_run(gain: Gain, model: Gpt, draft: Gpt, machine: Roofline, share: float = 1.0) -> Predicted:
-    """Speculation with a draft model: k steps of the draft and a pass over k + 1 tokens, for the tokens of a round.
-
-    The large model's weights have `share` of the bytes that they have in float32.
-    """
-    judging = Work(model.flops(gain.k + 1, past=PAST), lighter_work(model, 1, share).bytes)
+def speculation_run(gain: Gain, model: Gpt, draft: Gpt, machine: Roofline) -> Predicted:
+    """Speculation with a draft model: k steps of the draft and a pass over k + 1 tokens, for the tokens of a round."""
+    judging = Work(model.flops(gain.k + 1, past=PAST), decode_work(model, PAST).bytes)
     least = gain.k * machine.seconds(decode_work(draft, PAST)) + machine.seconds(judging)
     return Predicted("speculation", judging, gain.tokens, gain.tokens / least, 1 / gain.guessing)

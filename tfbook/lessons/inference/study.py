@@ -28,6 +28,8 @@ from tfbook.lessons.inference.guessing_ahead import (
     counted_stories as counted_stories,
     gain_table as gain_table,
     gains as gains,
+    lever_pairs as lever_pairs,
+    pair_table as pair_table,
     race as race,
     rule_counts as rule_counts,
     same_source as same_source,
@@ -50,7 +52,6 @@ from tfbook.lessons.inference.levers import (
     format_runs as format_runs,
     format_table as format_table,
     in_format as in_format,
-    lighter_work as lighter_work,
     speculation_run as speculation_run,
 )
 from tfbook.lessons.inference.prices import (
