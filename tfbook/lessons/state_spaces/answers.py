@@ -5,33 +5,40 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "fixed": r"""
-For the first words nearly always, from 24 words on no better than two times in three, and beyond 48 words no better
-than chance, in all three seeds. More training does not change the reason: a word that lies $k$ words back is worth
-$a^k$. A channel with a small $a$ drops it within a few words. A channel with a large $a$ keeps it, but keeps the
-holder before it nearly as well, and cannot say which of the two came later. There is no $a$ that is right for
-both, because the rain and a name are treated alike.
+For the first words nearly always, from 24 words on no better than two times in three, and beyond 48 words hardly
+better than chance, in all three seeds. A word that lies $k$ words back is worth $a^k$. What this training found is a
+compromise: channels with a small $a$ drop the name within a few words, and channels with a large $a$ keep it, but
+keep the holder before it nearly as well.
 """,
         "gated": r"""
 Nothing is lost: right answers stay at one, up to 95 words, although training never showed a stream longer than 64.
-The picture shows how. At a name the decays fall toward 0, so the old holder is overwritten at once; at a word about
-the weather they stay close to 1, so nothing happens to the state. The distance no longer matters, because weather
-no longer counts as time.
+The picture shows how. At a name the decays fall to about a third on average, so the new holder
+outweighs the old one; at a word about the weather they stay close to 1 in most channels, so most of the state passes it
+unchanged. Distance counts little, because the weather hardly counts as time, and errors that buried the reader set
+by hand do not harm this one. (The averages hide differences: some channels keep their number even at a name.)
 """,
         "recall": r"""
-Only the matrix of gated linear attention: with 256 numbers it answers everything, with 64 about six in ten. (With
-1,024 numbers in a single head one seed of two got stuck. A larger state is not always easier to train.) The wide
-LSTM holds about half of the facts. A window is right while the fact lies inside it, and guesses otherwise.
+After 500 batches, the matrix of gated linear attention: with 256 numbers it answers everything, with 64 about six in
+ten. (With 1,024 numbers in a single head one seed of two got stuck. A larger state is not always easier to train.)
+The wide LSTM holds about half of the facts. A window is right while the fact lies inside it, and guesses otherwise.
 
-The surprise is at the bottom: minGRU, S4D and the narrow Mamba are no better than a reader that only counts, however
-many numbers they have. They kept *which* things occurred, but not whose they are. So the size of a state is not all:
-what counts is whether a question can pick something out of it. The matrix is multiplied by a query, as attention's
-keys are. LSTM and Mamba multiply what they read by a gate, minGRU and S4D by nothing that depends on the question;
-we think that this is the reason, but we changed more than one thing at a time, and 500 batches are few.
+The surprise is at the bottom: minGRU, S4D and the narrow Mamba are no better than a reader that only counts. They
+tell *which* things occurred, but not whose they are. The number of numbers can't be the reason, since minGRU has 256
+of them, as many as the matrix that answers everything. Mamba has more and is read by a query, and yet the wide one
+is right one time in three. So there is more than one reason, and the next two steps change one thing at a time.
+""",
+        "asked": r"""
+One line takes it from one in four to nineteen in twenty and more, in all three seeds. A *vector* of 256 numbers now
+recalls nearly what the matrix of 256 does. The same map of the question added to the state, with exactly as many
+parameters, changes nothing. So the 256 numbers could hold the facts all along, and what was missing is a product of
+state and question: it can turn the numbers of all other names to zero before $W_O$ squeezes 256 numbers into 32.
+(The feed-forward layer behind it sees the question, too, but only after that squeeze.)
 """,
         "costs": """
 No longer at all for the states: the ratio is 1.0. For attention it is about three times as long, since every new
-word reads all keys and values so far. The bytes say it more clearly: attention's cache grows by 1.5 kB with each
-word, while a state stays what it was after the first word.
+word reads all keys and values so far. Not sixteen times: at these lengths much of a step is work that does not
+depend on the text, such as the feed-forward layers and Python's own time. The bytes say it more clearly: attention's
+cache grows by 1.5 kB with each word, while a state stays what it was after the first word.
 """,
         "keeps_a_tune": r"""
 The rhythm goes first. The dilated network plucks most notes on time and follows the rule of neighbors in more

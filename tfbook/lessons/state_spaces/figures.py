@@ -44,6 +44,10 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "attention is a dashed line at one. minGRU, S4D and the narrow Mamba lie on the dotted line of the most "
         "frequent thing, near one in four; the wide LSTM near two thirds, gated linear attention between 0.6 and one."
     ),
+    "asked": (
+        "Right answers against the number of facts, 2 to 16, three lines for each of three ways to read the same state. "
+        "Multiplied by the question it stays near one; read as it is, or with the question added, it falls to one in four."
+    ),
     "costs": (
         "Left: milliseconds for one more word against the words read so far; attention's line rises, those of the "
         "states are flat. Right: bytes kept, attention's rising in proportion to the words, the others flat."
@@ -184,13 +188,7 @@ def draw_mamba() -> Figure:
     return picture.figure()
 
 
-def draw_steps(words: Sequence[str], steps: Sequence[float], title: str) -> Figure:
-    """Each word as dark as its step Δ, from the shortest, white, to the longest."""
-    low, high = min(steps), max(steps)
-    return draw_fading(words, {"": [(step - low) / (high - low) for step in steps]}, title, per_line=12)
-
-
-# ---- the scoreboard ------------------------------------------------------------------------------------------------
+# ---- recall and costs ------------------------------------------------------------------------------------------------
 
 
 def draw_recall(rows: Sequence[Mapping[str, Any]], facts: int, counting: float, title: str) -> Figure:
@@ -218,6 +216,31 @@ def draw_recall(rows: Sequence[Mapping[str, Any]], facts: int, counting: float, 
     axes.set_xticks([32, 64, 128, 256, 512, 1024], ["32", "64", "128", "256", "512", "1,024"])
     axes.minorticks_off()
     axes.set_xlim(22, 1400)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def draw_asked(rows: Sequence[Mapping[str, Any]], counting: Mapping[int, float], title: str) -> Figure:
+    """Right answers against the number of facts, for each way to read one state: a line for each seed."""
+    import matplotlib.pyplot as plt
+
+    looks = {
+        "question multiplied": METHODS["minGRU"],
+        "question added": METHODS["LSTM"],
+        "read as it is": METHODS["S4D"],
+    }
+    figure, axes = plt.subplots(figsize=(7.5, 3.9))
+    facts = list(counting)
+    for way, look in looks.items():
+        for number, row in enumerate(row for row in rows if row["way"] == way):
+            shares = [row[f"{count} facts"] for count in facts]
+            label = way if number == 0 else None
+            axes.plot(facts, shares, color=look.color, marker=look.marker, alpha=0.8, label=label)
+    axes.plot(facts, list(counting.values()), color=EDGE, linestyle=":", linewidth=1.5)
+    axes.text(facts[-1], counting[facts[-1]] - 0.09, "always the most frequent thing", ha="right", color=SOFT, fontsize=9)
+    axes.set(xscale="log", ylim=(0, 1.06), title=title, xlabel="facts", ylabel="right answers")
+    axes.set_xticks(facts, [str(count) for count in facts])
+    axes.minorticks_off()
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 

@@ -55,10 +55,24 @@ def train_keeper(model: nn.Module, *, steps: int = 300, lr: float = 0.01, seed: 
 
 
 @torch.no_grad()
-def right_by_gap(model: nn.Module, gaps: Sequence[tuple[int, int]] = GAPS, *, time: int = 128) -> list[float]:
-    """Share of right answers where the lantern changed hands so many words ago, in new streams."""
-    batch = stream(256, time, torch.Generator().manual_seed(99))
-    right: Bool[Tensor, "batch time"] = model(batch.words.to(runtime.device())).argmax(dim=-1).cpu() == batch.holder
+def right_by_gap(
+    model: Any, gaps: Sequence[tuple[int, int]] = GAPS, *, time: int = 128, noise: float = 0.0
+) -> list[float]:
+    """Share of right answers where the lantern changed hands so many words ago, in new streams.
+
+    With `noise`, what the model's layer `read` sees of the state has normal errors of this share of the largest number.
+    """
+    batch, generator = stream(256, time, torch.Generator().manual_seed(99)), torch.Generator().manual_seed(5)
+
+    def blurred(_: nn.Module, seen: tuple[Tensor]) -> tuple[Tensor]:
+        errors = torch.randn(seen[0].shape, generator=generator).to(seen[0].device)
+        return (seen[0] + noise * seen[0].abs().max() * errors,)
+
+    hook = model.read.register_forward_pre_hook(blurred) if noise else None
+    logits = model(batch.words.to(runtime.device()))
+    if hook is not None:
+        hook.remove()
+    right: Bool[Tensor, "batch time"] = logits.argmax(dim=-1).cpu() == batch.holder
     return [float(right[(batch.since >= low) & (batch.since < high)].float().mean()) for low, high in gaps]
 
 

@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.state_spaces.answers import answer as answer
+from tfbook.lessons.state_spaces.asking import WAYS as WAYS, AskedGru as AskedGru
 from tfbook.lessons.state_spaces.claims import CLAIMS as CLAIMS
 from tfbook.lessons.state_spaces.convolution_contest import continued_melodies as continued_melodies
 from tfbook.lessons.state_spaces.convolution_listening import (
@@ -52,7 +53,6 @@ from tfbook.lessons.state_spaces.telling import (
     storyteller as storyteller,
     told_by as told_by,
     train_teller as train_teller,
-    word_steps as word_steps,
 )
 
 if TYPE_CHECKING:
@@ -85,6 +85,29 @@ def facts_held(rows: Sequence[Mapping[str, Any]], facts: int, base: float) -> Da
     return pd.DataFrame(named).set_index("mixer")
 
 
+def gap_table(runs: Mapping[str, Sequence[float]]) -> DataFrame:
+    """Right answers of each reader, by the words since the lantern changed hands."""
+    import pandas as pd
+
+    columns = [f"{low}–{high - 1} words" for low, high in GAPS]
+    return pd.DataFrame.from_dict(dict(runs), orient="index", columns=columns).round(2)
+
+
+def by_batches(rows: Sequence[Mapping[str, Any]], facts: int) -> DataFrame:
+    """Right answers about so many facts after fewer and more batches of training: the range of the seeds."""
+    import pandas as pd
+
+    found: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        name = f"{row['method']}, {row['numbers']} numbers"
+        found.setdefault(name, {}).setdefault(f"{row['steps']:,} batches", []).append(row[f"{facts} facts"])
+    ranges = {
+        name: {count: f"{min(each):.2f}–{max(each):.2f}" for count, each in counts.items()}
+        for name, counts in found.items()
+    }
+    return pd.DataFrame.from_dict(ranges, orient="index")
+
+
 def scoreboard(told: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> DataFrame:
     """Each mixer beside the others: loss on stories, sentences that the world allows, recall, and memory."""
     import pandas as pd
@@ -103,7 +126,7 @@ def scoreboard(told: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, A
                 "mixer": method,
                 "loss, nats per word": f"{min(losses):.2f}–{max(losses):.2f}",
                 "right sentences": f"{fmean(row['sentences'] for row in runs):.0%}",
-                "16 facts, best size": "" if best is None else f"{best:.0%}",
+                "16 facts after 500 batches": "" if best is None else f"{best:.0%}",
                 "kept after 8,192 words": kept_bytes(method, 8192),
                 "MFLOPs per word": round(runs[0]["flops"] / 1e6, 2),
             }

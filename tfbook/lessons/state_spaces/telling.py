@@ -26,7 +26,7 @@ from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
 from tfbook.models.gpt import Gpt
 from tfbook.models.state_spaces import Mamba
 from tfbook.pretrain.storyteller import Storyteller, tell
-from tfbook.text.vocabulary import BOS, PAD
+from tfbook.text.vocabulary import PAD
 from tfbook.training.losses import next_token_loss
 
 SIZES: dict[str, Any] = {"d_model": 96, "heads": 4, "d_ff": 192, "layers": 2, "position": "rotary"}
@@ -120,25 +120,6 @@ def _bytes(past: Any) -> int:
     if hasattr(past, "nbytes"):
         return past.nbytes()
     return sum(kept.numel() * kept.element_size() for kept in past.seen())
-
-
-@torch.no_grad()
-def word_steps(model: Gpt, words: Sequence[str], *, layer: int = 0) -> list[float]:
-    """The mean step Δ over the channels of one Mamba layer, at each word."""
-    mixer, seen = model.stack.blocks[layer].mixer.branch, []
-    scan = mixer.selective
-
-    def watched(x: Tensor, step: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
-        seen.append(step)
-        return scan(x, step, *rest)
-
-    mixer.selective = watched
-    try:
-        ids = [BOS, *corpus().vocabulary.encode(list(words))]
-        model.eval()(torch.tensor([ids], device=runtime.device()))
-    finally:
-        mixer.selective = scan
-    return seen[0][0, 1:].mean(dim=-1).tolist()
 
 
 @experiment

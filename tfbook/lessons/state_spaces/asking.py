@@ -1,0 +1,89 @@
+"""What one line changes: a minGRU whose state is multiplied by its question before it is read; and longer training.
+
+Shapes: batch, time, d_model, width (of the state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tfbook.course.experiments import experiment
+from tfbook.lessons.state_spaces.recall import D_MODEL, PAIRS, RATES, recalled, train_reader
+from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru, min_gru
+from tfbook.models.state_spaces import Mamba
+
+WIDTH = 256
+WAYS = ("read as it is", "question added", "question multiplied")
+
+
+class AskedGru(MinGru):
+    """W_O (h_t ⊙ W_Q x_t): a minGRU read by its question; with "question added" W_O (h_t + W_Q x_t), the control.
+
+    "read as it is" is minGRU. No padding and no cache: texts of one length. Raises KeyError for another `way`.
+    """
+
+    def __init__(self, d_model: int, heads: int, *, way: str = WAYS[2], width: int = WIDTH, **options: Any):
+        super().__init__(d_model, heads, width=width, **options)
+        self.join = {WAYS[0]: None, WAYS[1]: torch.add, WAYS[2]: torch.mul}[way]
+        self.W_Q = nn.Linear(d_model, width)
+
+    def forward(self, x: Float[Tensor, "batch time d_model"], **context: Any) -> Float[Tensor, "batch time d_model"]:
+        """The state after each position, joined with the question or not, through W_O."""
+        h = self.scan(*min_gru(self.W_Z(x), self.W_H(x)))
+        return self.W_O(h if self.join is None else self.join(h, self.W_Q(x)))
+
+    def parameter_count(self) -> int:
+        """minGRU's, and width · (d_model + 1); all three ways have them."""
+        return super().parameter_count() + self.W_Q.weight.numel() + self.W_Q.out_features
+
+    def flops(self, time: int, **context: Any) -> int:
+        """minGRU's, and 2 d_model · width for each position whose question is mapped."""
+        return super().flops(time) + (0 if self.join is None else 2 * time * self.W_Q.weight.numel())
+
+
+@experiment
+def asked(*, steps: int = 500, seeds: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
+    """Facts recalled by one minGRU, read in three ways: the better of two learning rates on seed 0, then seeds."""
+    found = []
+    for way in WAYS:
+        mixer = partial(AskedGru, way=way)
+        runs = {lr: _shares(mixer, 1, lr, steps, seeds[0]) for lr in RATES}
+        best = max(runs, key=lambda lr: fmean(runs[lr].values()))
+        for seed in seeds:
+            shares = runs[best] if seed == seeds[0] else _shares(mixer, 1, best, steps, seed)
+            found.append({"way": way, "lr": best, "seed": seed, **shares})
+            print(found[-1], flush=True)
+    return found
+
+
+LONGER: dict[str, tuple[Any, int, int, float]] = {  # method → mixer, heads, numbers, the rate that was better before
+    "Mamba": (partial(Mamba, width=64, state=8), 1, 64 * 11, 1e-2),
+    "minGRU": (partial(MinGru, width=WIDTH), 1, WIDTH, 1e-2),
+    "LSTM": (partial(Lstm, width=128), 1, 256, 1e-2),
+    "gated linear attention": (GatedLinearAttention, 16, D_MODEL**2 // 16, 1e-2),
+}
+
+
+@experiment
+def longer(*, steps: Sequence[int] = (500, 1500), seeds: Sequence[int] = (0, 1)) -> list[dict[str, Any]]:
+    """Facts recalled after more batches, at the learning rate that was better after 500."""
+    found = []
+    for method, (mixer, heads, numbers, lr) in LONGER.items():
+        for count in steps:
+            for seed in seeds:
+                shares = _shares(mixer, heads, lr, count, seed)
+                found.append({"method": method, "numbers": numbers, "steps": count, "seed": seed, **shares})
+                print(found[-1], flush=True)
+    return found
+
+
+def _shares(mixer: Any, heads: int, lr: float, steps: int, seed: int) -> dict[str, float]:
+    model = train_reader(mixer, heads=heads, lr=lr, steps=steps, seed=seed)
+    return {f"{pairs} facts": round(recalled(model, pairs), 4) for pairs in PAIRS}
