@@ -12,9 +12,9 @@ keep the holder before it nearly as well.
 """,
         "gated": r"""
 Nothing is lost: right answers stay at one, up to 95 words, although training never showed a stream longer than 64.
-The picture shows how. At a name the decays fall to about a third on average, so the new holder
-outweighs the old one; at a word about the weather they stay close to 1 in most channels, so most of the state passes it
-unchanged. Distance counts little, because the weather hardly counts as time, and errors that buried the reader set
+The picture shows how. At a name the decays fall to about a third on average, so the new holder outweighs the
+old one; at a word about the weather they stay close to 1 in most channels, so most of the state passes it unchanged.
+Distance counts little, because the weather hardly counts as time, and errors that buried the reader set
 by hand do not harm this one. (The averages hide differences: some channels keep their number even at a name.)
 """,
         "recall": r"""
@@ -25,7 +25,7 @@ The wide LSTM holds about half of the facts. A window is right while the fact li
 The surprise is at the bottom: minGRU, S4D and the narrow Mamba are no better than a reader that only counts. They
 tell *which* things occurred, but not whose they are. The number of numbers can't be the reason, since minGRU has 256
 of them, as many as the matrix that answers everything. Mamba has more and is read by a query, and yet the wide one
-is right one time in three. So there is more than one reason, and the next two steps change one thing at a time.
+is right one time in three. So there must be more than one reason, and the next two steps change one thing at a time.
 """,
         "asked": r"""
 One line takes it from one in four to nineteen in twenty and more, in all three seeds. A *vector* of 256 numbers now

@@ -45,8 +45,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "frequent thing, near one in four; the wide LSTM near two thirds, gated linear attention between 0.6 and one."
     ),
     "asked": (
-        "Right answers against the number of facts, 2 to 16, three lines for each of three ways to read the same state. "
-        "Multiplied by the question it stays near one; read as it is, or with the question added, it falls to one in four."
+        "Right answers against the number of facts, 2 to 16, three lines for each of three ways to read one state. "
+        "Multiplied by the question it stays near one; read as it is, or with the question added, it falls to 0.25."
     ),
     "costs": (
         "Left: milliseconds for one more word against the words read so far; attention's line rises, those of the "
@@ -173,7 +173,7 @@ def draw_mamba() -> Figure:
     convolution = picture.box("convolution\nover 4 words", (2, 0), "plain", note="then SiLU: $u$")
     sizes = picture.box("$\\Delta, B, C$", (3, -0.9), "query", note="from $u$")
     scan = picture.box("selective scan", (4, 0), "weight", note="state: width × N")
-    gate = picture.box("SiLU", (3, 2), "plain", note="$z$: the gate")
+    gate = picture.box("SiLU", (3, 2), "plain", note="$g$: the gate")
     product = picture.circle("×", (5, 1))
     down = picture.box("$W_O$", (6, 1), "parameter")
     picture.arrow(x, up)
@@ -237,7 +237,9 @@ def draw_asked(rows: Sequence[Mapping[str, Any]], counting: Mapping[int, float],
             label = way if number == 0 else None
             axes.plot(facts, shares, color=look.color, marker=look.marker, alpha=0.8, label=label)
     axes.plot(facts, list(counting.values()), color=EDGE, linestyle=":", linewidth=1.5)
-    axes.text(facts[-1], counting[facts[-1]] - 0.09, "always the most frequent thing", ha="right", color=SOFT, fontsize=9)
+    axes.text(
+        facts[-1], counting[facts[-1]] - 0.09, "always the most frequent thing", ha="right", color=SOFT, fontsize=9
+    )
     axes.set(xscale="log", ylim=(0, 1.06), title=title, xlabel="facts", ylabel="right answers")
     axes.set_xticks(facts, [str(count) for count in facts])
     axes.minorticks_off()
