@@ -37,7 +37,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
     ),
     "gated": (
         "The same axes: the fixed decays fall to chance as before, and three lines of gated decays stay at one up to "
-        "96 words."
+        "95 words."
     ),
     "recall": (
         "Right answers about 16 facts against the numbers in the state, on a logarithmic axis, one marker per method; "
