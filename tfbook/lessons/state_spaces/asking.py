@@ -1,4 +1,4 @@
-"""What one line changes: a minGRU whose state is multiplied by its question before it is read; and longer training.
+"""One line more: a minGRU whose state is multiplied by its question before it is read; and longer training.
 
 Shapes: batch, time, d_model, width (of the state).
 """
