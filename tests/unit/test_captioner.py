@@ -273,6 +273,9 @@ def test_an_offset_moves_places_to_the_upper_left() -> None:
     masks[0, 2, 5] = True
     assert places_of(masks, (2, 2)).nonzero().tolist() == [[0, 1]]
     assert places_of(masks, (2, 2), offset=2).nonzero().tolist() == [[0, 3]]
+    assert not places_of(masks, (2, 2), offset=2, middle=True).any()
+    masks[0, 0, 4] = True  # 4 pixels on, 2 back: the middle of the upper right place
+    assert places_of(masks, (2, 2), offset=2, middle=True).nonzero().tolist() == [[0, 1]]
 
 
 def test_attention_on_other_objects_is_their_mean() -> None:

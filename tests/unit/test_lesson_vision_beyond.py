@@ -342,9 +342,10 @@ def test_light_is_full_at_the_middles_of_places_and_falls_off_between_them() -> 
 def test_eyes_measure_with_both_rulers() -> None:
     scenes = finding.SCENES.take("test", 6)
     table = study.eyes(study.captioner(), scenes)
-    tiles, places, beside = table["named object"]
+    tiles, places, beside, middles = table["named object"]
     assert tiles == pytest.approx(100 * finding.looks_at(study.captioner(), scenes, tiles=True).model)
     assert tiles < places < beside
+    assert middles < places
     assert (table["another object"] < table["named object"]).all()
 
 

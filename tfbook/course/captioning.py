@@ -91,17 +91,20 @@ def middles(layers: nn.Module) -> Middles:
 
 
 def places_of(
-    masks: Bool[Tensor, "object height width"], grid: Grid, *, offset: int = 0
+    masks: Bool[Tensor, "object height width"], grid: Grid, *, offset: int = 0, middle: bool = False
 ) -> Bool[Tensor, "object place"]:
-    """The places of a grid that an object touches; places stand `offset` pixels to the upper left of even tiles.
+    """The places of a grid that an object touches, or with `middle` those whose middle is on it.
 
-    Raises ValueError when the grid does not divide the image.
+    Places stand `offset` pixels to the upper left of even tiles. Raises ValueError when the grid does not divide the
+    image.
     """
     rows, columns = (length // side for length, side in zip(masks.shape[1:], grid, strict=True))
     if (rows * grid[0], columns * grid[1]) != tuple(masks.shape[1:]):
         raise ValueError(f"grid is {grid} and masks are {tuple(masks.shape[1:])}; expected the grid to divide them")
     height, width = masks.shape[1:]
     moved = F.pad(masks[None].float(), (offset, 0, offset, 0))[..., :height, :width]
+    if middle:
+        return moved[0, :, rows // 2 :: rows, columns // 2 :: columns].flatten(1) > 0
     return F.max_pool2d(moved, (rows, columns))[0].flatten(1) > 0
 
 
@@ -119,15 +122,17 @@ def attention_on_objects(
     *,
     margin: int = 0,
     offset: int = 0,
+    middle: bool = False,
 ) -> AttentionMass:
     """How much of the attention at each word that names an object lies on places that this object touches.
 
     `weights[:, t]` are those at word t of the captions. Places up to `margin` rows and columns away count, too, and
-    all stand `offset` pixels to the upper left of even tiles. Raises ValueError when no word names an object.
+    all stand `offset` pixels to the upper left of even tiles; with `middle`, those count whose middle is on the object.
+    Raises ValueError when no word names an object.
     """
     masses, others = [], []
     for row, (scene, caption) in enumerate(zip(scenes, captions, strict=True)):
-        touched = places_of(scene.masks, grid, offset=offset).float().unflatten(1, grid)
+        touched = places_of(scene.masks, grid, offset=offset, middle=middle).float().unflatten(1, grid)
         touched = F.max_pool2d(touched, 2 * margin + 1, stride=1, padding=margin).flatten(1)
         for word, number in enumerate(caption.named):
             if number is not None:

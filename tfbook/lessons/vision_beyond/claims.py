@@ -71,7 +71,7 @@ CLAIMS = Claims(
             "%",
         ),
         10: Bound(
-            "The captioner looks at the object that it names: share of its attention where places look, one seed",
+            "The captioner looks at places that touch what it names: share of its attention, one seed",
             ">=",
             70,
             "Measured here; Xu et al. (2015) show it on examples",

@@ -133,15 +133,19 @@ def forced_looks(model: Captioner, scenes: Sequence[Scene]) -> Float[Tensor, "sc
         return model(images_of(scenes), ids[:, :-1]).weights
 
 
-def looks_at(model: Captioner, scenes: Sequence[Scene], *, margin: int = 0, tiles: bool = False) -> AttentionMass:
+def looks_at(
+    model: Captioner, scenes: Sequence[Scene], *, margin: int = 0, tiles: bool = False, middle: bool = False
+) -> AttentionMass:
     """The share of the attention that lies on the named object, or up to `margin` places beside it.
 
-    A place is the square around the pixel in the middle of what it sees, or with `tiles` an even tile of the image.
+    A place is the square around the pixel in the middle of what it sees, or with `tiles` an even tile of the image; an
+    object has to touch it, or with `middle` to cover its middle.
     """
     first, step = middles(model.encoder.layers)
     weights, grid = forced_looks(model, scenes), model.config.grid
     offset = 0 if tiles else round(step / 2 - first)
-    return attention_on_objects(weights, scenes, standard_captions(scenes), grid, margin=margin, offset=offset)
+    captions = standard_captions(scenes)
+    return attention_on_objects(weights, scenes, captions, grid, margin=margin, offset=offset, middle=middle)
 
 
 def caption_scores(model: Captioner, scenes: Sequence[Scene]) -> dict[str, float]:

@@ -46,9 +46,10 @@ def eyes(model: Captioner, scenes: Sequence[Scene]) -> DataFrame:
     import pandas as pd
 
     seen = {
-        "on it, by tiles": finding.looks_at(model, scenes, tiles=True),
-        "on it, where places look": finding.looks_at(model, scenes),
-        "… or one place beside it": finding.looks_at(model, scenes, margin=1),
+        "even tiles touch it": finding.looks_at(model, scenes, tiles=True),
+        "true places touch it": finding.looks_at(model, scenes),
+        "… or stand beside it": finding.looks_at(model, scenes, margin=1),
+        "their middles are on it": finding.looks_at(model, scenes, middle=True),
     }
     table = 100 * pd.DataFrame(seen.values(), index=list(seen))
     names = {"model": "named object", "other": "another object", "uniform": "if equal", "center": "if central"}
