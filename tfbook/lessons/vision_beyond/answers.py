@@ -26,16 +26,17 @@ follow their lines down to the guess. What four blocks allow, these models learn
 one of three seeds, the Mixer got stuck below the most frequent color.
 """,
         "contest": """
-Global attention does, and so does the hybrid, with one block of it instead of four. The pool is about halfway, above
-what counting colors gets (40%), and all others stay below that, although most of them hear from everywhere. Reach is
-not what is missing: filters of 5 × 5, which hear from everywhere, guess.
+Global attention does, and so does the hybrid, with one block of it instead of four. The pool is about halfway. No other
+is clearly above what counting colors gets (40%), although most of them hear from everywhere. Reach is not what is
+missing: filters of 5 × 5, which hear from everywhere, guess.
 
 A filter or a Mixer would have to carry "here is a red fish" to every place, for eight kinds at once, and sort out at
 the white fish which of the eight is meant. Attention does it in one step: the white fish's query meets the red fish's
 key. (This is our reading. What we measured is who learns it in 600 steps.)
 """,
         "pool": """
-The pool learns it: it was slow, not stuck. The Mixer, with twice the steps that it had, still guesses.
+The pool learns it: it was slow, not stuck. The Mixer, with twice the steps that it had, still guesses. (Two seeds each,
+at one learning rate, the lower one.)
 
 How can a sum answer? Each place may add "fish: red" to it, a number in a slot for this kind and this color. The sum
 over all places then holds a whole table of kind × color, and the white fish reads the line of its own kind. With eight
