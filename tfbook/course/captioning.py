@@ -143,4 +143,5 @@ def attention_on_objects(
     if not masses:
         raise ValueError("captions names no object; expected words for a kind or a color")
     other = float(torch.stack(others).mean()) if others else float("nan")
-    return AttentionMass(*torch.stack(masses).mean(dim=0).tolist(), other)
+    model, uniform, center = torch.stack(masses).mean(dim=0).tolist()
+    return AttentionMass(model, uniform, center, other)
