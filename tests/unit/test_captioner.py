@@ -1,5 +1,6 @@
 """The captioner against its formulas in plain code, and the score of where it looks against hand-made attention."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,13 +14,14 @@ from tfbook.course.captioning import (
     bell,
     caption_ids,
     images_of,
+    middles,
     places_of,
     standard_captions,
     words_right,
 )
 from tfbook.course.invariants import TOLERANCE, convexity
 from tfbook.data.scenes import SceneObject, Scenes, compose
-from tfbook.models.captioner import Captioner, CaptionerConfig, describe
+from tfbook.models.captioner import Captioner, CaptionerConfig, ImageEncoder, describe
 from tfbook.text.vocabulary import BOS, EOS, PAD
 from tfbook.training.losses import caption_loss
 
@@ -248,3 +250,44 @@ def test_a_margin_counts_the_places_beside_an_object() -> None:
     beside, on = (attention_on_objects(weights, [scene], [caption], (4, 4), margin=margin) for margin in (1, 0))
     assert (beside.model, on.model) == (1, 0)
     assert (beside.uniform, on.uniform) == pytest.approx((4 / 16, 1 / 16))
+
+
+def test_places_stand_around_the_middles_of_what_they_see() -> None:
+    """Gradients of one feature reach as far to both sides of its middle; an even kernel would tell rows apart."""
+    torch.manual_seed(0)
+    config = CaptionerConfig(vocab=5, backbone=(4, 4, 4), d_features=4, height=128, width=128)
+    layers = ImageEncoder(config).double().eval().layers
+    at = middles(layers)
+    assert at == (0, 8)
+    image = torch.randn(1, 3, 128, 128, dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(layers(image)[0, :, 8, 9].sum(), image)
+    touched = slope[0].abs().sum(dim=0) > 0
+    for axis, place in ((1, 8), (0, 9)):
+        lines = touched.any(dim=axis).nonzero().flatten()
+        assert (lines.min() + lines.max()) / 2 == at.first + place * at.step
+    assert middles(nn.Conv2d(1, 1, 4, stride=4)) == (1.5, 4)
+
+
+def test_an_offset_moves_places_to_the_upper_left() -> None:
+    masks = torch.zeros(1, 8, 8, dtype=torch.bool)
+    masks[0, 2, 5] = True
+    assert places_of(masks, (2, 2)).nonzero().tolist() == [[0, 1]]
+    assert places_of(masks, (2, 2), offset=2).nonzero().tolist() == [[0, 3]]
+    assert not places_of(masks, (2, 2), offset=2, middle=True).any()
+    masks[0, 0, 4] = True  # 4 pixels on, 2 back: the middle of the upper right place
+    assert places_of(masks, (2, 2), offset=2, middle=True).nonzero().tolist() == [[0, 1]]
+
+
+def test_attention_on_other_objects_is_their_mean() -> None:
+    """All attention on the second of three objects: of the other two of its words, none; of each other word, half."""
+    scene = compose(
+        [SceneObject(kind, "red", x, 0.5, 0.15) for kind, x in (("ball", 0.15), ("star", 0.5), ("fish", 0.85))], side=32
+    )
+    caption, touched = scene.captions[0], places_of(scene.masks, (8, 8)).float()
+    weights = (touched[1] / touched[1].sum()).expand(1, len(caption.words), -1)
+    names = [number for number in caption.named if number is not None]
+    found = attention_on_objects(weights, [scene], [caption], (8, 8))
+    assert found.other == pytest.approx(sum(number != 1 for number in names) / len(names) / 2)
+    alone = compose([SceneObject("ball", "red", size=0.3)], side=32)
+    one = attention_on_objects(torch.zeros(1, 20, 64), [alone], alone.captions[:1], (8, 8))
+    assert math.isnan(one.other)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
@@ -70,17 +70,42 @@ class AttentionMass(NamedTuple):
     model: float
     uniform: float  # that of attention which is equal everywhere
     center: float  # that of a bell around the middle of the image, a quarter of its side wide
+    other: float  # the model's on another object of the image, in the mean of these; nan where there is none
 
 
-def places_of(masks: Bool[Tensor, "object height width"], grid: Grid) -> Bool[Tensor, "object place"]:
-    """The places of a grid that an object touches.
+class Middles(NamedTuple):
+    """Which pixels the places of a feature map see in the middle, along rows as along columns."""
 
-    Raises ValueError when the grid does not divide the image.
+    first: float  # of the first place; 0 is the first pixel
+    step: int  # from one place to the next
+
+
+def middles(layers: nn.Module) -> Middles:
+    """The middles of square convolutions, one after the other: each begins (kernel − 1) / 2 − padding further in."""
+    first, step = 0.0, 1
+    for layer in layers.modules():
+        if isinstance(layer, nn.Conv2d):
+            first += ((layer.kernel_size[0] - 1) / 2 - int(layer.padding[0])) * step
+            step *= layer.stride[0]
+    return Middles(first, step)
+
+
+def places_of(
+    masks: Bool[Tensor, "object height width"], grid: Grid, *, offset: int = 0, middle: bool = False
+) -> Bool[Tensor, "object place"]:
+    """The places of a grid that an object touches, or with `middle` those whose middle is on it.
+
+    Places stand `offset` pixels to the upper left of even tiles. Raises ValueError when the grid does not divide the
+    image.
     """
     rows, columns = (length // side for length, side in zip(masks.shape[1:], grid, strict=True))
     if (rows * grid[0], columns * grid[1]) != tuple(masks.shape[1:]):
         raise ValueError(f"grid is {grid} and masks are {tuple(masks.shape[1:])}; expected the grid to divide them")
-    return F.max_pool2d(masks[None].float(), (rows, columns))[0].flatten(1) > 0
+    height, width = masks.shape[1:]
+    moved = F.pad(masks[None].float(), (offset, 0, offset, 0))[..., :height, :width]
+    if middle:
+        return moved[0, :, rows // 2 :: rows, columns // 2 :: columns].flatten(1) > 0
+    return F.max_pool2d(moved, (rows, columns))[0].flatten(1) > 0
 
 
 def bell(grid: Grid) -> Float[Tensor, " place"]:
@@ -96,20 +121,27 @@ def attention_on_objects(
     grid: Grid,
     *,
     margin: int = 0,
+    offset: int = 0,
+    middle: bool = False,
 ) -> AttentionMass:
     """How much of the attention at each word that names an object lies on places that this object touches.
 
-    `weights[:, t]` are those at word t of the captions. Places up to `margin` rows and columns away count, too. Raises
-    ValueError when no word names an object.
+    `weights[:, t]` are those at word t of the captions. Places up to `margin` rows and columns away count, too, and
+    all stand `offset` pixels to the upper left of even tiles; with `middle`, those count whose middle is on the object.
+    Raises ValueError when no word names an object.
     """
-    masses = []
+    masses, others = [], []
     for row, (scene, caption) in enumerate(zip(scenes, captions, strict=True)):
-        touched = places_of(scene.masks, grid).float().unflatten(1, grid)
+        touched = places_of(scene.masks, grid, offset=offset, middle=middle).float().unflatten(1, grid)
         touched = F.max_pool2d(touched, 2 * margin + 1, stride=1, padding=margin).flatten(1)
         for word, number in enumerate(caption.named):
             if number is not None:
                 looks = torch.stack([weights[row, word], torch.full_like(bell(grid), 1 / len(bell(grid))), bell(grid)])
                 masses.append(looks @ touched[number])
+                rest = torch.cat([touched[:number], touched[number + 1 :]])
+                others += [(rest @ weights[row, word]).mean()] if len(rest) else []
     if not masses:
         raise ValueError("captions names no object; expected words for a kind or a color")
-    return AttentionMass(*torch.stack(masses).mean(dim=0).tolist())
+    other = float(torch.stack(others).mean()) if others else float("nan")
+    model, uniform, center = torch.stack(masses).mean(dim=0).tolist()
+    return AttentionMass(model, uniform, center, other)

@@ -20,6 +20,7 @@ from tfbook.course.captioning import (
     attention_on_objects,
     caption_ids,
     images_of,
+    middles,
     standard_captions,
     words_right,
 )
@@ -132,17 +133,26 @@ def forced_looks(model: Captioner, scenes: Sequence[Scene]) -> Float[Tensor, "sc
         return model(images_of(scenes), ids[:, :-1]).weights
 
 
-def looks_at(model: Captioner, scenes: Sequence[Scene], *, margin: int = 0) -> AttentionMass:
-    """The share of the attention that lies on the named object, or up to `margin` places beside it."""
+def looks_at(
+    model: Captioner, scenes: Sequence[Scene], *, margin: int = 0, tiles: bool = False, middle: bool = False
+) -> AttentionMass:
+    """The share of the attention that lies on the named object, or up to `margin` places beside it.
+
+    A place is the square around the pixel in the middle of what it sees, or with `tiles` an even tile of the image; an
+    object has to touch it, or with `middle` to cover its middle.
+    """
+    first, step = middles(model.encoder.layers)
+    weights, grid = forced_looks(model, scenes), model.config.grid
+    offset = 0 if tiles else round(step / 2 - first)
     captions = standard_captions(scenes)
-    return attention_on_objects(forced_looks(model, scenes), scenes, captions, model.config.grid, margin=margin)
+    return attention_on_objects(weights, scenes, captions, grid, margin=margin, offset=offset, middle=middle)
 
 
 def caption_scores(model: Captioner, scenes: Sequence[Scene]) -> dict[str, float]:
-    """Words and captions right, and the share of the attention on the named object, with two baselines; on the CPU."""
+    """Words and captions right, and the share of the attention on the named object by tiles, with two baselines."""
     model = model.cpu()
     right = words_right(model, scenes, SCENES.vocabulary)
-    mass = looks_at(model, scenes)
+    mass = looks_at(model, scenes, tiles=True)
     scores = right._asdict() | {"on_object": mass.model, "uniform": mass.uniform, "center": mass.center}
     return {name: round(value, 4) for name, value in scores.items()}
 

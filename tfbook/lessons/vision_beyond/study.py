@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from tfbook.attention.efficient import Neighborhood
 from tfbook.attention.windows import allowed_in_windows, into_windows, out_of_windows, same_window, window_numbers
+from tfbook.course.captioning import Middles, middles
 from tfbook.data.download import File, fetch
 from tfbook.data.scenes import COLORS, KINDS, Scene
 from tfbook.lessons.vision_beyond import contest, finding
@@ -37,7 +38,9 @@ from tfbook.lessons.vision_beyond.tables import (
     cost_by_side as cost_by_side,
     costs as costs,
     detr_costs as detr_costs,
+    eyes as eyes,
     frequent as frequent,
+    longer_runs as longer_runs,
     scoreboard as scoreboard,
     spread as spread,
 )
@@ -74,10 +77,11 @@ def detr() -> Detr:
 
 
 class Told(NamedTuple):
-    """A caption and where the model looked at each of its words."""
+    """A caption and where the model looked at each of its words, by places and by pixels."""
 
     words: tuple[str, ...]
     looks: Float[Tensor, "word row column"]
+    light: Float[Tensor, "word height width"]
 
     def __str__(self) -> str:
         return " ".join(self.words).replace(" ,", ",")
@@ -87,7 +91,15 @@ def tell(model: Captioner, scene: Scene) -> Told:
     """The caption that the model writes, word by word."""
     said = describe(model, scene.image[None])
     words = tuple(finding.SCENES.vocabulary.decode(said.tokens[0]))
-    return Told(words, said.weights[0, : len(words)].unflatten(1, model.config.grid))
+    looks = said.weights[0, : len(words)].unflatten(1, model.config.grid)
+    return Told(words, looks, on_pixels(looks, middles(model.encoder.layers), scene.image.shape[1]))
+
+
+def on_pixels(looks: Float[Tensor, "word row column"], at: Middles, side: int) -> Float[Tensor, "word side side"]:
+    """Weights of places, each at the pixel in the middle of what it sees, and in between by their distances."""
+    pixels = ((torch.arange(side) - at.first) / at.step).clamp(0, looks.shape[-1] - 1)
+    tents = (1 - (pixels[:, None] - torch.arange(looks.shape[-1])).abs()).clamp(min=0)  # side, place
+    return tents @ looks @ tents.mT
 
 
 def naming(words: Sequence[str]) -> list[int]:
@@ -171,6 +183,7 @@ EYES: dict[str, tuple[Bool[Tensor, "place source"], ...]] = {  # who hears whom,
     "convolution": (_near(1),),
     "hybrid": (_near(1), _near(1), WHOLE, _near(1)),
     "ConvMixer": (_near(1),),
+    "pool": (WHOLE,),
     "convolution, 5 × 5": (_near(2),),
 }
 CONNECTS = {  # in the order of the figure: where the weights come from

@@ -20,14 +20,40 @@ from tfbook.models.vit import VIT_SMALL, cost
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tfbook.data.scenes import Scene
+    from tfbook.models.captioner import Captioner
+
 # ---- tables ------------------------------------------------------------------------------------------------------
 
 
 def contest_runs() -> DataFrame:
-    """The stored runs of the contest under both rules."""
+    """The stored runs of the contest, all with the same number of steps: three seeds by row, two by twin."""
     import pandas as pd
 
-    return pd.concat([stored(f"vision_beyond.{name}").frame for name in ("by_row", "by_twin", "wider_filters")])
+    names = ("by_row", "by_twin", "wider_filters", "by_twin_again", "pooled")
+    runs = pd.concat([stored(f"vision_beyond.{name}").frame for name in names])
+    return runs[(runs["rule"] == "row") | runs["seed"].isin(contest.SEEDS[:2])]  # by twin, not all have the third
+
+
+def longer_runs() -> DataFrame:
+    """Right answers by twin in percent, a column for each seed, of models that were given more steps."""
+    runs = stored("vision_beyond.longer").frame
+    return runs.pivot(index=["model", "steps"], columns="seed", values="test")
+
+
+def eyes(model: Captioner, scenes: Sequence[Scene]) -> DataFrame:
+    """Shares of the attention in percent at words that name: on the named object, on another, and two baselines."""
+    import pandas as pd
+
+    seen = {
+        "even tiles touch it": finding.looks_at(model, scenes, tiles=True),
+        "true places touch it": finding.looks_at(model, scenes),
+        "… or stand beside it": finding.looks_at(model, scenes, margin=1),
+        "their middles are on it": finding.looks_at(model, scenes, middle=True),
+    }
+    table = 100 * pd.DataFrame(seen.values(), index=list(seen))
+    names = {"model": "named object", "other": "another object", "uniform": "if equal", "center": "if central"}
+    return table.rename(columns=names)[list(names.values())]
 
 
 def best_runs(runs: DataFrame) -> DataFrame:
@@ -79,8 +105,8 @@ def scoreboard(runs: DataFrame) -> DataFrame:
 
     best, columns = best_runs(runs), dict[str, Any]()
     for rule in RULES:
-        means = best[best["rule"] == rule].groupby("model")[["test", "across", "jigsaw"]].mean()
-        columns |= {rule: means["test"], f"{rule}, across": means["across"], f"{rule}, jigsaw": means["jigsaw"]}
+        means = best[best["rule"] == rule].groupby("model")[["test", "jigsaw"]].mean()
+        columns |= {rule: means["test"], f"{rule}, jigsaw": means["jigsaw"]}
     off = best[best["rule"] == "row"].groupby("model")["moved"]
     columns["row, 1 pixel off"] = off.agg(lambda some: sum(run["1"] for run in some) / len(some))
     board = costs().join(pd.DataFrame(columns)).round(1).astype(object)
