@@ -34,11 +34,13 @@ from tfbook.lessons.memory.readers import (
 )
 from tfbook.lessons.memory.tables import (
     hop_claims as hop_claims,
+    layer_claims as layer_claims,
+    left_behind_table as left_behind_table,
+    moments_table as moments_table,
     part_claims as part_claims,
     parts_table as parts_table,
     reader_claims as reader_claims,
     readings as readings,
-    rival_claims as rival_claims,
     rule_table as rule_table,
     scoreboard as scoreboard,
     shown as shown,
