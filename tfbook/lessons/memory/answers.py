@@ -38,8 +38,10 @@ one copies 5, but not all of 10; at 20 it gets a third of the bits wrong. Both f
 
 The fourth curve is a machine with 2,550 parameters, hardly more than the small LSTM. At 20 vectors it gets less than
 one bit in fifty wrong with every seed. It has a tape of 32 slots: up to there the machine that ships copies, and at 33
-vectors half of its bits are wrong, more than the large LSTM's at 30. So its memory has an end, too. (The little Transformer did not learn to copy even 10 in these 2,000
-steps, so its curve says little about Transformers.)
+vectors half of its bits are wrong, more than the large LSTM's at 30. So its memory has an end, too.
+
+(The little Transformer did not learn to copy even 10 in these 2,000 steps, so its curve says little about
+Transformers.)
 """,
         "tape": """
 It jumps. Look at the read head: while the machine listens, its weights are spread thin, and at the mark it is

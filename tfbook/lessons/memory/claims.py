@@ -62,7 +62,7 @@ CLAIMS = Claims(
             "measured here, mean of three seeds",
         ),
         10: Bound(
-            "A second layer over sentences does what a second hop does (gain on “Where is x?”, from the best seed to the worst)",
+            "A second layer over sentences helps as a second hop does (gain on “Where is x?”, best seed to worst)",
             ">=",
             0.25,
             "stored, two seeds each",
