@@ -57,7 +57,7 @@ def test_its_tape_ends_at_32_vectors() -> None:
 
 
 def test_it_jumps_by_its_gate_and_says_what_it_read_a_step_earlier() -> None:
-    """The sentences about the tape: a peak of the gate at the mark, wrong bits where it is shut, and an unread output."""
+    """The gate peaks at the mark, bits are wrong where it is shut there, and the output needs no read."""
     model, task = machines.machine(), machines.copies(64, 20, generator=generator(3))
     tape = machines.play(model, task)
     assert tape.gate[20] == tape.gate.max() > 0.85

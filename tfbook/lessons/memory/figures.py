@@ -196,19 +196,19 @@ def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
     """Right answers of each reader, a row each, with a dot for each kind of question."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8.4, 0.5 * len(rows) + 1.3))
+    figure, axes = plt.subplots(figsize=(8, 0.42 * len(rows) + 1.3))
     heights = range(len(rows), 0, -1)
     for height, shares in zip(heights, rows.values(), strict=True):
         percent = [100 * share for share in shares.values()]
         axes.plot([min(percent), max(percent)], [height] * 2, color=EDGE, linewidth=2, zorder=1)
     for kind, look in KINDS_LOOK.items():
-        shares = [100 * row[kind] for row in rows.values()]
+        right = [100 * row[kind] for row in rows.values()]
         label = f"{ASKING[kind]}? ({FACTS[kind]} fact{'s' * (FACTS[kind] > 1)})"
-        axes.plot(shares, heights, look.marker, color=look.color, markersize=8, label=label)
+        axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
     axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
     axes.set_yticks(heights, [*rows])
     axes.set_title("A second hop, or a second layer over sentences, finds the second fact")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     axes.grid(visible=False, axis="y")
     return figure, "; ".join(
         f"{name}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())

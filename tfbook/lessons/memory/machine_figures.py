@@ -148,7 +148,7 @@ def draw_copying(rows: DataFrame, past: Sequence[Mapping[str, float]], slots: in
         xlim=(3, 41),
         xticks=[5, 10, 15, 20, 30, 40],
     )
-    label_ends(axes, gap=0.065)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return figure
 
 
