@@ -214,15 +214,28 @@ def test_claims_are_differences_of_what_was_measured() -> None:
     rule = {"person": 0.6, "holder": 0.5, "thing": 0.6, "before": 0.5}
     assert tables.reader_claims(right, rule) == pytest.approx({5: 0.97, 6: 0.9, 7: 0.3})
     assert tables.part_claims(runs) == pytest.approx({8: 1 - 0.8, 9: 1 - 0.9})
-    board = tables.scoreboard(rule, pd.DataFrame([{"reader": "Transformer", "right": rule}]), runs)
-    assert [*board] == ["best rule", "2 layers over words", "1 hop", "2 hops", "3 hops"]
-    assert board["2 hops"]["holder"] == pytest.approx(1.0)
     layered = pd.DataFrame(
-        {"reader": f"{layers} layer{'s' * (layers > 1)} over sentences", "right": {"thing": 0.3 * layers + 0.01 * seed}}
+        {
+            "reader": f"{layers} layer{'s' * (layers > 1)} over sentences",
+            "right": dict.fromkeys(ASKING, 0.3 * layers + 0.01 * seed),
+        }
         for layers in (1, 2)
         for seed in (1, 2)
     )
-    assert tables.layer_claims(layered) == pytest.approx({10: 0.61 - 0.32})
+    board = tables.scoreboard(rule, pd.DataFrame([{"reader": "Transformer", "right": rule}]), layered, runs)
+    assert [*board] == [
+        "best rule",
+        "2 layers over words",
+        "1 layer over sentences",
+        "2 layers over sentences, run 1",
+        "2 layers over sentences, run 2",
+        "1 hop",
+        "2 hops",
+        "3 hops",
+    ]
+    assert board["2 layers over sentences, run 2"]["thing"] == pytest.approx(0.62)
+    assert board["1 layer over sentences"]["thing"] == pytest.approx(0.315)
+    assert tables.layer_claims(layered) == pytest.approx({10: 0.62 - 0.32})
 
 
 def test_figures_show_what_they_are_given() -> None:

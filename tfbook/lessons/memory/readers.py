@@ -121,10 +121,6 @@ class SentenceEncoder(nn.Module):
         self.table = nn.Embedding(len(IDS), d_model, padding_idx=0)
         self.times = nn.Embedding(LONGEST + 1, d_model)  # the last one for the question
         self.stack = Stack(sizes)
-        for table in (self.table, self.times):  # as the hops' tables
-            nn.init.normal_(table.weight, std=0.1)
-        with torch.no_grad():
-            self.table.weight[0] = 0.0
 
     def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
         """Logits over the vocabulary, from the question's position; no weights, since its heads are not hops."""
