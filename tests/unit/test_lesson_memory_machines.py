@@ -9,7 +9,7 @@ from tfbook.course.experiments import stored
 from tfbook.data.stories import told
 from tfbook.generation.neighbors import Datastore, last_states
 from tfbook.lessons.memory import machine_figures, machines, neighbors, pointing, pondering
-from tfbook.models.turing_machine import Head, address
+from tfbook.models.turing_machine import Addressing, Head, address
 from tfbook.pretrain import finetune
 from tfbook.pretrain.storyteller import load_storyteller
 from tfbook.text.vocabulary import PAD
@@ -46,6 +46,34 @@ def test_it_writes_each_vector_to_a_slot_of_its_own_and_reads_them_in_that_order
     assert len(set(written)) == 20
     assert {(one - other) % 32 for one, other in itertools.pairwise(written)} == {1}
     assert tape.reading[21:40].argmax(dim=1).tolist() == tape.reading[20:39].argmax(dim=1).sub(1).remainder(32).tolist()
+
+
+def test_its_tape_ends_at_32_vectors() -> None:
+    rows = {row["length"]: row["error"] for row in machines.errors(machines.machine(), machines.PAST)}
+    assert max(rows[30], rows[32]) < 0.03
+    assert min(rows[33], rows[36], rows[40]) > 0.44
+    large = stored("memory.copying").frame.query("machine == 'LSTM, 30 times the size' and length == 30 and chosen")
+    assert rows[33] > large.error.max()
+
+
+def test_it_jumps_by_its_gate_and_says_what_it_read_a_step_earlier() -> None:
+    """The gate peaks at the mark, bits are wrong where it is shut there, and the output needs no read."""
+    model, task = machines.machine(), machines.copies(64, 20, generator=generator(3))
+    tape = machines.play(model, task)
+    assert tape.gate[20] == tape.gate.max() > 0.85
+    assert 0.25 < tape.gate[21:].min() < tape.gate[21:].max() < 0.55
+    kept = model.output.weight[:, machines.SIZES.d_hidden :].detach().clone()
+    with torch.no_grad():
+        model.output.weight[:, machines.SIZES.d_hidden :] = 0
+        assert machines.bit_error(model, task) < 0.005
+        model.output.weight[:, machines.SIZES.d_hidden :] = kept
+    calls = itertools.count(1)
+
+    def shut_at_the_mark(memory: torch.Tensor, previous: torch.Tensor, head: Head) -> Addressing:
+        return address(memory, previous, head._replace(gate=0 * head.gate) if next(calls) == 2 * 21 else head)
+
+    model.address = shut_at_the_mark
+    assert 0.4 < machines.bit_error(model, task) < 0.5
 
 
 def test_the_view_is_silent_while_it_listens() -> None:
@@ -203,8 +231,11 @@ def test_the_figures_are_drawn() -> None:
     steps = address(torch.randn(1, 5, 2), previous, head)
     assert machine_figures.draw_addressing(previous[0], head, steps).get_label() == "schematic"
     tape = machines.play(machines.machine(), machines.copies(1, 5, generator=generator()))
-    assert len(machine_figures.draw_tape(tape, "Five vectors").axes) == 4
-    assert len(machine_figures.draw_copying(copying).axes[0].get_lines()) > 8
+    assert len(machine_figures.draw_tape(tape, "Five vectors").axes) == 5
+    axes = machine_figures.draw_copying(copying, [{"length": 30, "error": 0.0}, {"length": 33, "error": 0.5}], 32).axes[
+        0
+    ]
+    assert [30, 33] in [list(line.get_xdata()) for line in axes.get_lines() if line.get_linestyle() == "--"]
     assert len(machine_figures.draw_pondering(pondered).axes) == 2
     ends = [text.get_text() for text in machine_figures.draw_pointing(pointed).axes[0].texts]
     assert {"sort", "sort without a mask", "hull"} < set(ends)

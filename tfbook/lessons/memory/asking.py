@@ -13,6 +13,7 @@ from tfbook.data.stories.errand_sets import IDS, ids
 from tfbook.data.stories.errands import (
     WORDINGS,
     Act,
+    errand_questions,
     placeholders,
     read_errand,
     read_question,
@@ -43,14 +44,39 @@ def asked(model: nn.Module, acts: Sequence[Act], question: Act) -> AskedStory:
 
 
 def ask(model: nn.Module, story: str, questions: str | Sequence[str]) -> StoryView | None:
-    """A view of the story with the model's answers; where a sentence cannot be read, prints which one and why."""
+    """A view of the story with the model's answers; prints what cannot be read, and what the story does not say."""
     try:
         acts = read_errand(story)
         read = [read_question(each, acts) for each in ([questions] if isinstance(questions, str) else questions)]
     except ValueError as error:
         print(f"○ {error}")
         return None
-    return story_view([act.text() for act in acts], [asked(model, acts, question) for question in read])
+    told = [question for question in read if is_told(acts, question)]
+    for question in read:
+        if question not in told:
+            missing = NEEDED[question.event].format(**dict(question.names))
+            print(f"○ {question.text()} The story does not tell: it needs {missing}")
+    if not told:
+        return None
+    return story_view([act.text() for act in acts], [asked(model, acts, question) for question in told])
+
+
+NEEDED = {  # kind of question → the sentences that an answer follows from
+    "person": "a sentence in which {A} goes somewhere; a home or a dream is not a walk",
+    "holder": "a sentence in which somebody takes, drops or gives {x}",
+    "thing": "a sentence in which somebody takes, drops or gives {x}, and a walk of whoever had it last",
+    "before": "one walk of {A} to {p}, no more, and a walk before it",
+}
+
+
+def is_told(acts: Sequence[Act], question: Act) -> bool:
+    """Whether an answer follows from these sentences."""
+    if question.event != "before":
+        return any(each.act == question for each in errand_questions(acts))
+    names = dict(question.names)
+    walks = [act for act in acts if act.event == "go" and ("A", names["A"]) in act.names]
+    went = [dict(act.names)["p"] for act in walks]
+    return went.count(names["p"]) == 1 and went[0] != names["p"]
 
 
 def answers(model: nn.Module, story: str, questions: Sequence[str]) -> dict[str, str]:

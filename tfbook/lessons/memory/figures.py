@@ -20,8 +20,7 @@ from tfbook.lessons.memory.machine_figures import (
     draw_shares as draw_shares,
     draw_tape as draw_tape,
 )
-from tfbook.plot.bars import grouped_bars
-from tfbook.plot.house import BROWN, COLORS, GREEN, INK, KHAKI, RED, ROLES
+from tfbook.plot.house import BROWN, COLORS, EDGE, INK, KHAKI, RED, ROLES, Method
 from tfbook.plot.schematic import Schematic
 
 if TYPE_CHECKING:
@@ -33,12 +32,8 @@ if TYPE_CHECKING:
 
     Picture = tuple[Figure, str]
 
-LOOKS = {  # one color per reader, in all figures
-    "best rule": COLORS[3],
-    "Transformer": GREEN,
-    "1 hop": COLORS[1],
-    "2 hops": COLORS[2],
-    "3 hops": COLORS[0],
+KINDS_LOOK = {  # one color and marker for each kind of question, in all figures
+    kind: Method(color, marker) for kind, color, marker in zip(ASKING, (KHAKI, BROWN, RED, INK), "osD^", strict=True)
 }
 LINKS = {"first fact": ROLES["key"].dark, "second fact": ROLES["weight"].dark, "other sentences": "#d5d9de"}
 
@@ -92,13 +87,13 @@ def draw_hops(frame: DataFrame) -> Picture:
     figure, axes = plt.subplots(figsize=(7.5, 4))
     readers = ["1 hop", "2 hops", "3 hops"]
     ends: list[tuple[float, str, str]] = []
-    for kind, color, marker in zip(ASKING, (KHAKI, BROWN, RED, INK), "osD^", strict=True):
+    for kind, look in KINDS_LOOK.items():
         shares = [[100 * right[kind] for right in frame[frame["reader"] == name]["right"]] for name in readers]
         means = [float(np.mean(each)) for each in shares]
         line = "-" if FACTS[kind] == 2 else "--"
-        axes.plot((1, 2, 3), means, marker=marker, color=color, linestyle=line)
-        axes.fill_between((1, 2, 3), [min(s) for s in shares], [max(s) for s in shares], color=color, alpha=0.2)
-        ends.append((means[-1], f"{ASKING[kind]}?", color))
+        axes.plot((1, 2, 3), means, marker=look.marker, color=look.color, linestyle=line)
+        axes.fill_between((1, 2, 3), [min(s) for s in shares], [max(s) for s in shares], color=look.color, alpha=0.2)
+        ends.append((means[-1], f"{ASKING[kind]}?", look.color))
     for place, (height, text, color) in zip(_spread([end[0] for end in ends], 5.5), ends, strict=True):
         axes.annotate(text, (3, height), xytext=(3.08, place), color=color, va="center", annotation_clip=False)
     axes.set(
@@ -198,17 +193,23 @@ def _most(sentences: Sequence[str], asked: AskedStory) -> list[str]:
 
 
 def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Right answers of each reader, by kind of question; the names of the rows are those of `LOOKS`."""
+    """Right answers of each reader, a row each, with a dot for each kind of question."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 4))
-    grouped_bars(axes, rows, [LOOKS[name] for name in rows], width=0.86)
-    labels = [f"{wording}?\n({FACTS[kind]} fact{'s' * (FACTS[kind] > 1)})" for kind, wording in ASKING.items()]
-    axes.set_xticks(range(len(ASKING)), labels)
-    axes.set(ylabel="right answers (%)", ylim=(0, 112), yticks=(0, 25, 50, 75, 100))
-    axes.set_title("Two hops or more answer what rules and a single hop cannot")
-    axes.legend(ncols=len(rows), loc="upper center", bbox_to_anchor=(0.5, -0.17), frameon=False)
-    axes.grid(visible=False, axis="x")
+    figure, axes = plt.subplots(figsize=(8, 0.42 * len(rows) + 1.3))
+    heights = range(len(rows), 0, -1)
+    for height, shares in zip(heights, rows.values(), strict=True):
+        percent = [100 * share for share in shares.values()]
+        axes.plot([min(percent), max(percent)], [height] * 2, color=EDGE, linewidth=2, zorder=1)
+    for kind, look in KINDS_LOOK.items():
+        right = [100 * row[kind] for row in rows.values()]
+        label = f"{ASKING[kind]}? ({FACTS[kind]} fact{'s' * (FACTS[kind] > 1)})"
+        axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
+    axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
+    axes.set_yticks(heights, [*rows])
+    axes.set_title("A second hop finds the second fact; a second layer can")
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
+    axes.grid(visible=False, axis="y")
     return figure, "; ".join(
         f"{name}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
         for name, shares in rows.items()

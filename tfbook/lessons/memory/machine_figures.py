@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,12 +30,13 @@ METHODS = {  # one look for each machine
 }
 MACHINE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "copying": (
-        "Share of wrong bits against 5 to 30 vectors. The Turing machine stays near 0 far beyond the 10 vectors of "
-        "training; the large LSTM rises from 0 to 0.4, the small one and the Transformer end near 0.5."
+        "Share of wrong bits against 5 to 40 vectors. The Turing machine stays near 0 up to its 32 slots and is at "
+        "0.5 from 33; the large LSTM rises from 0 to 0.4, the small one and the Transformer end near 0.5, at 30."
     ),
     "tape": (
         "Bits heard and bits said over 41 steps. Below, the slots written form a diagonal in the first half, and the "
-        "slots read the same diagonal in the second half, after a jump at the mark."
+        "slots read the same diagonal in the second half, after a jump at the mark. The read head's gate peaks at the "
+        "mark, at 0.9, and stays between 0.3 and 0.5 after it."
     ),
     "pondering": (
         "Steps of thinking against hops: a straight line from 1 to 5 for the adaptive walker, whose answers are all "
@@ -74,8 +76,10 @@ def draw_addressing(previous: Float[Tensor, " slot"], head: Head, steps: Address
             )
         )
         picture.text(note, (2, row), align="left", color=SOFT)
-    for before, after in ((1, 2), (2, 3), (3, 4)):
-        picture.arrow(nodes[before], nodes[after], role="weight", sides=("bottom", "top"))
+    at = [int(weights.argmax()) for weights in (steps.content[0], steps.gated[0], steps.shifted[0], steps.weights[0])]
+    for row, (slot, following) in enumerate(pairwise(at), start=1):
+        start, end = nodes[row].cell(0, slot), nodes[row + 1].cell(0, following)
+        picture.arrow(start, end, role="weight", sides=("bottom", "top"))
     return picture.figure()
 
 
@@ -89,7 +93,7 @@ def draw_tape(tape: Tape, title: str = "It walks, jumps once, and walks the same
     steps = len(tape.heard)
     used = int(torch.maximum(tape.writing, tape.reading).amax(dim=0).gt(0.1).nonzero().max()) + 2
     figure, panels = plt.subplots(
-        4, 1, figsize=(max(6.4, 0.2 * steps + 1.5), 6.6), sharex=True, height_ratios=[7, 6, used, used]
+        5, 1, figsize=(max(6.4, 0.2 * steps + 1.5), 7.4), sharex=True, height_ratios=[7, 6, used, used, 8]
     )
     turn = tape.heard[:, :-1].abs().sum(dim=1).eq(0) & tape.heard[:, -1].eq(0)  # when it is the machine's turn
     said = torch.where(turn[:, None], tape.said, torch.nan)
@@ -99,11 +103,15 @@ def draw_tape(tape: Tape, title: str = "It walks, jumps once, and walks the same
         (tape.writing.T[:used], "writes to slot", "Purples", (0, 1)),
         (tape.reading.T[:used], "reads from slot", "Purples", (0, 1)),
     ]
-    for axes, (values, name, colors, (low, high)) in zip(panels, pictures, strict=True):
+    for axes, (values, name, colors, (low, high)) in zip(panels[:4], pictures, strict=True):
         axes.imshow(values.numpy(), cmap=colors, vmin=low, vmax=high, aspect="auto", interpolation="nearest")
         axes.grid(visible=False)
         axes.set_ylabel(name, fontsize=9.5)
         axes.set_yticks([] if "slot" not in name else range(0, used, 5))
+    panels[4].plot(tape.gate, color=COLORS[0], marker="o", markersize=3)
+    panels[4].set(ylim=(0, 1), yticks=(0, 0.5, 1))
+    panels[4].set_ylabel("its gate", fontsize=9.5)
+    for axes in panels:
         axes.axvline(int((~turn).sum()) - 0.5, color=INK, linewidth=1)
     panels[0].set_title(title)
     panels[-1].set_xlabel("step; the line is where its turn begins")
@@ -113,8 +121,8 @@ def draw_tape(tape: Tape, title: str = "It walks, jumps once, and walks the same
 # ---- copying ---------------------------------------------------------------------------------------------------------
 
 
-def draw_copying(rows: DataFrame, longest: int = 10) -> Figure:
-    """Wrong bits against length for each machine at its rate: the mean of its seeds, and each seed as a point."""
+def draw_copying(rows: DataFrame, past: Sequence[Mapping[str, float]], slots: int, longest: int = 10) -> Figure:
+    """Wrong bits against length at each machine's rate: seeds and their mean; dashed, one machine `past` its slots."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7.6, 4))
@@ -125,17 +133,22 @@ def draw_copying(rows: DataFrame, longest: int = 10) -> Figure:
         means = found.groupby("length").error.mean()
         axes.plot(means.index, means, color=method.color, marker=method.marker, label=name)
         axes.plot(found.length, found.error, ".", color=method.color, alpha=0.5, label="_seeds")
+    look = METHODS["Turing machine"]
+    axes.plot([row["length"] for row in past], [row["error"] for row in past], "--", color=look.color, label="_past",
+              marker=look.marker, markersize=4)  # fmt: skip
+    axes.axvline(slots, color=EDGE, linewidth=1.2)
+    axes.text(slots - 0.3, 0.56, f"{slots} slots", ha="right", color=SOFT, fontsize=9.5)
     axes.axhline(0.5, color=EDGE, linestyle=":", linewidth=1.2)
     axes.text(3.2, 0.505, "a coin", ha="left", va="bottom", color=SOFT, fontsize=9)
     axes.set(
-        title="The tape goes on where a state of fixed size ends",
+        title="It copies as far as its tape has slots, and no farther",
         xlabel="vectors to copy",
         ylabel="share of wrong bits",
         ylim=(-0.02, 0.6),
-        xlim=(3, 33),
-        xticks=[5, 10, 15, 20, 30],
+        xlim=(3, 41),
+        xticks=[5, 10, 15, 20, 30, 40],
     )
-    label_ends(axes, gap=0.065)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return figure
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 BITS = 6
 LONGEST = 10  # vectors of the longest sequence in training
 LENGTHS = (5, 10, 12, 15, 20, 30)
+PAST = (30, 32, 33, 36, 40)  # to the end of a tape of 32 slots, and past it
 CHOSEN_AT = 15  # the length at which every machine's learning rate is chosen: beyond training, short of the test
 SIZES = MachineConfig(d_input=BITS + 1, d_output=BITS, slots=32, width=10, d_hidden=32)
 WEIGHTS = "machines/{}.safetensors"  # in data/
@@ -249,6 +250,7 @@ class Tape(NamedTuple):
     reading: Float[Tensor, "time slot"]
     heard: Float[Tensor, "time bit"]
     said: Float[Tensor, "time bit"]
+    gate: Float[Tensor, " time"]  # of the read head
 
 
 @torch.no_grad()
@@ -256,8 +258,10 @@ def play(model: TuringMachine, task: Copying, slots: int | None = None) -> Tape:
     """Runs the machine over the first sequence of a task and keeps the tape after each step; `said` are chances."""
     state, kept = model.start(task.inputs[:1, 0], slots), []
     for x in task.inputs[:1].unbind(dim=1):
+        hidden, _ = model.controller(torch.cat([x, state.read], dim=-1), state.controller)
+        gate = model.head(model.read_head(hidden)).gate[0, 0]
         logits, state = model.step(x, state)
-        kept.append((state.memory[0], state.writing[0], state.reading[0], x[0], logits[0].sigmoid()))
+        kept.append((state.memory[0], state.writing[0], state.reading[0], x[0], logits[0].sigmoid(), gate))
     return Tape(*(torch.stack(parts) for parts in zip(*kept, strict=True)))
 
 

@@ -12,10 +12,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
+from tfbook.attention.masks import Lengths
 from tfbook.data.stories.errand_sets import IDS, ErrandBatch, ErrandSet
 from tfbook.data.stories.errands import ASKING, LONGEST
-from tfbook.models.blocks import Config
-from tfbook.models.memory_network import Bag, Hop, MemoryConfig, MemoryNetwork, MemoryReading, memory_hop, weighted_bag
+from tfbook.models.blocks import Config, Stack
+from tfbook.models.memory_network import (
+    Bag,
+    Hop,
+    MemoryConfig,
+    MemoryNetwork,
+    MemoryReading,
+    ages,
+    memory_hop,
+    weighted_bag,
+)
 from tfbook.models.transformer import Encoder
 
 WIDTH, LR = 48, 5e-3
@@ -102,6 +112,26 @@ class TransformerReader(nn.Module):
         return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
 
 
+class SentenceEncoder(nn.Module):
+    """A Transformer encoder whose positions are the question and the sentences: the bags and ages of the hops."""
+
+    def __init__(self, *, layers: int = 2, d_model: int = 32, d_ff: int = 40):
+        super().__init__()
+        sizes = Config(d_model=d_model, layers=layers, heads=4, d_ff=d_ff, dropout=0.0, position="none")
+        self.table = nn.Embedding(len(IDS), d_model, padding_idx=0)
+        self.times = nn.Embedding(LONGEST + 1, d_model)  # the last one for the question
+        self.stack = Stack(sizes)
+
+    def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
+        """Logits over the vocabulary, from the question's position; no weights, since its heads are not hops."""
+        filled = story.ne(0).any(dim=-1)
+        asked = weighted_bag(self.table(question)) + self.times.weight[-1]
+        told = weighted_bag(self.table(story)) + self.times(ages(filled))
+        states = self.stack(torch.cat([asked[:, None], told], dim=1), Lengths(1 + filled.sum(dim=1)))
+        logits = states[:, 0] @ self.table.weight.T
+        return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
+
+
 def joined(story: Tensor, question: Tensor) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
     """The words of question and story in one row each, padding at its end, and how many there are.
 
@@ -120,6 +150,12 @@ def new_transformer(*, seed: int = 1, **sizes: Any) -> TransformerReader:
     """An untrained Transformer reader."""
     runtime.seed(seed)
     return TransformerReader(**sizes).to(runtime.device())
+
+
+def new_sentence_encoder(*, seed: int = 1, **sizes: Any) -> SentenceEncoder:
+    """An untrained Transformer reader of whole sentences."""
+    runtime.seed(seed)
+    return SentenceEncoder(**sizes).to(runtime.device())
 
 
 Build = Callable[[int], nn.Module]  # seed → an untrained reader

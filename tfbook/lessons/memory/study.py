@@ -27,17 +27,20 @@ from tfbook.lessons.memory.readers import (
     accuracies as accuracies,
     looks as looks,
     new_reader as new_reader,
+    new_sentence_encoder as new_sentence_encoder,
     new_transformer as new_transformer,
     train_reader as train_reader,
     unseen as unseen,
 )
 from tfbook.lessons.memory.tables import (
     hop_claims as hop_claims,
+    layer_claims as layer_claims,
+    left_behind_table as left_behind_table,
+    moments_table as moments_table,
     part_claims as part_claims,
     parts_table as parts_table,
     reader_claims as reader_claims,
     readings as readings,
-    rival_claims as rival_claims,
     rule_table as rule_table,
     scoreboard as scoreboard,
     shown as shown,
@@ -112,6 +115,18 @@ def rival(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500, tried: int = 2
 
     best = max(RATES, key=lambda lr: sum(run(0, lr, tried)["right"].values()))
     return [run(seed, best, steps) for seed in seeds]
+
+
+@experiment
+def layered(seeds: Sequence[int] = (1, 2), *, steps: int = STEPS, tried: int = 400) -> list[dict[str, Any]]:
+    """Encoders of one and of two layers that read sentences, at the best of three rates of two layers in short runs."""
+
+    def run(layers: int, seed: int, lr: float, steps: int) -> dict[str, Any]:
+        name = f"{layers} layer{'s' * (layers > 1)} over sentences"
+        return _run(name, lambda seed: new_sentence_encoder(seed=seed, layers=layers), seed, steps=steps, lr=lr)
+
+    best = max(RATES, key=lambda lr: sum(run(2, 0, lr, tried)["right"].values()))
+    return [run(layers, seed, best, steps) for layers in (2, 1) for seed in seeds]
 
 
 @experiment

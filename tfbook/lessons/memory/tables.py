@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import product
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from tfbook.data.stories.errand_sets import ErrandSet
-from tfbook.data.stories.errands import ASKING, FACTS, errand
-from tfbook.lessons.memory.asking import asked
-from tfbook.lessons.memory.readers import FIRST_UNSEEN, UNSEEN
+from tfbook.data.stories.errands import ASKING, FACTS, Act, errand
+from tfbook.lessons.memory.asking import answers, asked
+from tfbook.lessons.memory.readers import FIRST_UNSEEN, UNSEEN, read, unseen
 from tfbook.lessons.memory.rules import RULES, share_right
 
 if TYPE_CHECKING:
@@ -59,9 +60,18 @@ def parts_table(runs: DataFrame) -> DataFrame:
     return pd.DataFrame({shown: mean_right(runs, name) for shown, name in names.items()}).T
 
 
-def scoreboard(best_rule: Mapping[str, float], rival: DataFrame, runs: DataFrame) -> dict[str, Mapping[str, float]]:
-    """All that was tried, by kind of question; the means of the seeds."""
-    rows: dict[str, Mapping[str, float]] = {"best rule": best_rule, "Transformer": mean_right(rival, "Transformer")}
+def scoreboard(
+    best_rule: Mapping[str, float], rival: DataFrame, layered: DataFrame, runs: DataFrame
+) -> dict[str, Mapping[str, float]]:
+    """All that was tried, by kind of question: means of the seeds, and both runs of two layers over sentences."""
+    two, one = "2 layers over sentences", "1 layer over sentences"
+    rows: dict[str, Mapping[str, float]] = {
+        "best rule": best_rule,
+        "2 layers over words": mean_right(rival, "Transformer"),
+    }
+    rows[one] = mean_right(layered, one)
+    for number, right in enumerate(layered[layered["reader"] == two]["right"], start=1):
+        rows[f"{two}, run {number}"] = right
     return rows | {name: mean_right(runs, name) for name in ("1 hop", "2 hops", "3 hops")}
 
 
@@ -74,6 +84,57 @@ def readings(model: nn.Module) -> list[Reading]:
         sentences = [act.text() for act in story.acts]
         found.append((sentences, asked(model, story.acts, question.act), question.support, question.answer))
     return found
+
+
+# ---- does the moment matter? -----------------------------------------------------------------------------------------
+
+
+def last_walk(acts: Sequence[Act], support: Sequence[int]) -> str:
+    """Where the person of the second fact went last, by the end of the story: right, but for the moment."""
+    walker = ("A", dict(acts[support[1]].names)["A"])
+    return next(dict(act.names)["p"] for act in reversed(acts) if act.event == "go" and walker in act.names)
+
+
+def moments_table(readers: Mapping[str, nn.Module]) -> DataFrame:
+    """Right answers to "Where is x?" of an oracle blind to the moment and of readers, where that is enough, or not."""
+    import pandas as pd
+
+    things = [(story, question) for story, question in unseen_errands().asked if question.kind == "thing"]
+    blind = [last_walk(story.acts, question.support) == question.answer for story, question in things]
+    rows = unseen()[unseen().kind == [*ASKING].index("thing")]
+    found = pd.DataFrame({"last walk of the right person": blind})
+    for name, model in readers.items():
+        found[name] = (read(model, rows).logits.argmax(dim=1) == rows.answer).tolist()
+    split = pd.Series(blind).map({True: "the last walk is enough", False: "only the moment tells"})
+    parts = found.groupby(split).mean().assign(questions=split.value_counts()).iloc[::-1]
+    parts.loc["all"] = {**found.mean(), "questions": len(found)}
+    return parts.astype({"questions": int})
+
+
+FRAME = "Ann went to the mill. {} Ann took the ring. Ann {} the ring. {} {}"  # where is the ring? In the mill.
+FILLED = (
+    ("Bo slept.", "Bo sang.", "Bo went to the barn.", "Bo thought of the ring."),
+    ("dropped", "threw away"),
+    ("", "Bo laughed.", "Bo looked for the ring."),
+)
+LATER = ("Ann went to the lake.", "Ann went to the barn.", "Ann went to the town.")
+
+
+def left_behind(walks: int) -> list[str]:
+    """24 stories in which Ann drops the ring in the mill and then takes this many walks, up to three."""
+    return [FRAME.format(told, dropped, " ".join(LATER[:walks]), end) for told, dropped, end in product(*FILLED)]
+
+
+def left_behind_table(readers: Mapping[str, nn.Module]) -> DataFrame:
+    """How many of the 24 stories each reader gets right, by the walks after the drop."""
+    import pandas as pd
+
+    asks = "Where is the ring?"
+    right = {
+        name: [sum(answers(model, story, [asks])[asks] == "the mill" for story in left_behind(n)) for n in range(4)]
+        for name, model in readers.items()
+    }
+    return pd.DataFrame(right, index=pd.Index(range(4), name="walks after the drop")).astype(str) + " of 24"
 
 
 # ---- the numbers of claims -------------------------------------------------------------------------------------------
@@ -103,7 +164,7 @@ def part_claims(runs: DataFrame) -> dict[int, float]:
     }
 
 
-def rival_claims(board: Mapping[str, Mapping[str, float]]) -> dict[int, float]:
-    """The lead of three hops over the Transformer, averaged over the kinds of questions."""
-    lead = [board["3 hops"][kind] - board["Transformer"][kind] for kind in ASKING]
-    return {10: sum(lead) / len(lead)}
+def layer_claims(layered: DataFrame) -> dict[int, float]:
+    """What a second layer over sentences can add on "Where is x?": from the best seed of one to the best of two."""
+    right = {name: [each["thing"] for each in rows["right"]] for name, rows in layered.groupby("reader")}
+    return {10: max(right["2 layers over sentences"]) - max(right["1 layer over sentences"])}
