@@ -60,6 +60,20 @@ VIEWS = {  # as large as in the lessons, or a little larger
         "sampling",
         plot.sampling_view({"my aunt is": torch.arange(500.0)}, [f"token{i}" for i in range(500)]),
     ),
+    "story_view": (
+        "story",
+        plot.story_view(
+            [f"Bilbo went to the Misty Mountains, {n} times." for n in range(16)],
+            [
+                plot.AskedStory(
+                    question="Where was Bilbo before the Grey Havens?",
+                    answer="the Misty Mountains",
+                    probability=0.9,
+                    weights=((1 / 16,) * 16,) * 3,
+                )
+            ],
+        ),
+    ),
     "tape_view": (
         "tape",
         plot.tape_view(torch.rand(41, 32, 10), *[torch.rand(41, 32)] * 2, torch.rand(41, 7), torch.rand(41, 6)),

@@ -31,11 +31,13 @@ LENGTHS = {  # the place of an argument that has to lie on the CPU
     aten.rnn_tanh.data: 1,
 }
 JOINS = (aten.cat, aten.stack)  # refuse even a single number that lies on the other side
-CELLS = {
+INSTEAD = {
     aten._thnn_fused_gru_cell: recurrent_cells.gru,
     aten._thnn_fused_gru_cell_backward: recurrent_cells.gru_backward,
     aten._thnn_fused_lstm_cell: recurrent_cells.lstm,
     aten._thnn_fused_lstm_cell_backward_impl: recurrent_cells.lstm_backward,
+    aten._conj: aten.conj_physical,  # inside of a dispatch, the bit that says "conjugate me" is not looked at
+    aten._neg_view: aten.neg,
 }
 
 
@@ -114,7 +116,7 @@ def run(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """The operation on what lies inside; raises RuntimeError where tensors of both sides meet."""
     _refuse_mixtures(function, args, kwargs)
     inside, options = _mapped(_inside, args), _mapped(_inside, kwargs)
-    output = CELLS.get(function.overloadpacket, function)(*inside, **options)
+    output = INSTEAD.get(function.overloadpacket, function)(*inside, **options)
     if torch.Tag.inplace_view in function.tags and isinstance(args[0], Elsewhere):
         with no_dispatch():
             function(*args, **kwargs)  # the wrapper's shape changes, too

@@ -88,6 +88,13 @@ RIGHT = {
             for one, other in zip(results(make, inputs, there), results(make, inputs, "cpu"), strict=True):
                 torch.testing.assert_close(one.detach().cpu(), other.detach())
     """,
+    "gradients of complex numbers": """
+        def gradients(device):
+            x = torch.complex(torch.arange(4.0), 1 - torch.arange(4.0)).to(device).requires_grad_()
+            (torch.exp(x) * x.conj() / (x + 1)).sum().imag.backward()
+            return x.grad
+        torch.testing.assert_close(gradients(there).cpu(), gradients("cpu"))
+    """,
     "recurrent layers, packed": """
         def results(kind, device, **options):
             torch.manual_seed(0)

@@ -18,20 +18,27 @@ import tfbook.models
 from tfbook.attention import POSITIONS, GroupedQueryAttention
 from tfbook.attention.scoring import SCORES
 from tfbook.models.adapters import add_lora
+from tfbook.models.adaptive import AdaptiveSteps
 from tfbook.models.attentive_cnn import AttentiveCnn
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert, Electra
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.captioner import Captioner, CaptionerConfig
 from tfbook.models.cnn import Cnn
+from tfbook.models.conformer import Conformer, ConformerConfig
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
+from tfbook.models.convolutions import DilatedConvolution, GatedConvolution
 from tfbook.models.detr import Detr, DetrConfig
 from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import SwiGLU
+from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
+from tfbook.models.memory_network import MemoryConfig, MemoryNetwork
 from tfbook.models.norms import BatchNorm, RMSNorm
 from tfbook.models.patch_mixers import convolutional, mlp_mixer, patch_bag, res_mlp
+from tfbook.models.pixel_cnn import PixelCnn, PixelCnnConfig
+from tfbook.models.pointer_network import PointerConfig, PointerNetwork
 from tfbook.models.reward import RewardModel
 from tfbook.models.sentence_encoder import SentenceEncoder
 from tfbook.models.seq2seq import (
@@ -42,9 +49,12 @@ from tfbook.models.seq2seq import (
     Seq2SeqConfig,
     Translator,
 )
+from tfbook.models.state_spaces import S4D, Mamba
 from tfbook.models.swin import Swin, SwinConfig
 from tfbook.models.transformer import Decoder, Encoder, Transformer
+from tfbook.models.turing_machine import CONTROLLERS, MachineConfig, TuringMachine
 from tfbook.models.vit import Deit, Vit, VitConfig
+from tfbook.models.wave_net import WaveNet, WaveNetConfig
 from tfbook.parts import Part
 from tfbook.training import Recipe, added_vectors, decay_groups, fit
 
@@ -139,6 +149,42 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {  # and the name
         lambda: Detr(2, DetrConfig(d_model=8, heads=2, d_ff=8, layers=1, height=8, width=8, backbone=(4, 8))),
         [BIASES, NORMS, r"^queries$", r"^backbone\.\d+\.1\.weight$"],
     ),
+    **{
+        f"language model, {mixer.__name__}": (
+            partial(LanguageModel, 9, replace(SIZES, mixer=mixer)),
+            [BIASES, NORMS, rf"mixer\.branch\.({'|'.join(staying)})$"] if staying else [BIASES, NORMS],
+        )
+        for mixer, staying in {
+            MinGru: (),
+            Lstm: (),
+            GatedLinearAttention: ("decay",),
+            S4D: ("D", "log_step", "log_decay", "frequency"),
+            Mamba: ("D", "kernel_bias", "step_bias", "A_log"),
+            DilatedConvolution: (),
+            GatedConvolution: (),
+        }.items()
+    },
+    "WaveNet": (
+        lambda: WaveNet(WaveNetConfig(levels=9, d_model=8, d_skip=4, dilations=(1, 2))),
+        [BIASES],
+    ),
+    "PixelCNN": (lambda: PixelCnn(PixelCnnConfig(levels=2, d_model=8, layers=1)), [BIASES]),
+    "Conformer": (
+        lambda: Conformer(ConformerConfig(d_model=8, heads=2, d_ff=12, layers=1, kernel=3)),
+        [BIASES, NORMS, r"\.norms\.\d\.weight$"],
+    ),
+    "memory network": (lambda: MemoryNetwork(MemoryConfig(vocab=9, sentences=4, d_model=6, hops=2)), [BIASES]),
+    **{
+        f"Turing machine, {controller}": (
+            lambda controller=controller: TuringMachine(
+                MachineConfig(d_input=8, d_output=3, slots=6, width=4, d_hidden=5, controller=controller)
+            ),
+            [BIASES],
+        )
+        for controller in CONTROLLERS
+    },
+    "pointer network": (lambda: PointerNetwork(PointerConfig(d_input=2, d_hidden=6)), [BIASES, r"^(first|stop)$"]),
+    "adaptive steps": (lambda: AdaptiveSteps(nn.Linear(8, 8), 8, most=3), [BIASES]),
     "captioner": (
         lambda: Captioner(CaptionerConfig(vocab=9, height=8, width=8, backbone=(4, 8), d_features=8)),
         [BIASES, r"^encoder\.position\.embedding$", r"^encoder\.layers\.\d+\.1\.weight$"],

@@ -58,6 +58,8 @@ class S4D(Recurrence):
     mix the channels. Raises ValueError when `state` < 1.
     """
 
+    UNDECAYED = ("log_decay", "frequency")  # where they shrink to, time scales change
+
     def __init__(self, d_model: int, heads: int, *, state: int = 16, dropout: float = 0.0):
         super().__init__()
         check_dropout(dropout)
@@ -153,6 +155,8 @@ class Mamba(Recurrence):
     and C come from u, Δ through `rank` numbers (d_model / 16 unless given). `selective` is the scan. Raises
     ValueError for a size < 1.
     """
+
+    UNDECAYED = ("A_log",)  # as in the code of the paper
 
     def __init__(
         self,

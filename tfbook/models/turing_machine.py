@@ -214,7 +214,7 @@ class TuringMachine(nn.Module):
         slots = self.config.slots if slots is None else slots
         self.config.check_slots(slots)
         memory = like.new_full((len(like), slots, self.config.width), EMPTY)
-        first = F.one_hot(torch.zeros(len(like), dtype=torch.long, device=like.device), slots).to(like.dtype)
+        first = (torch.arange(slots, device=like.device) == 0).to(like.dtype).expand(len(like), slots)
         return MachineState(memory, first, first, read_memory(memory, first), self.controller.start(like))
 
     def head(self, told: Float[Tensor, "batch numbers"]) -> Head:
