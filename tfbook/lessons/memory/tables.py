@@ -165,6 +165,6 @@ def part_claims(runs: DataFrame) -> dict[int, float]:
 
 
 def layer_claims(layered: DataFrame) -> dict[int, float]:
-    """What a second layer over sentences can add on "Where is x?": from the best seed of one to the best of two."""
+    """The most that a second layer over sentences adds on "Where is x?": from the best seed of one to the best of two."""
     right = {name: [each["thing"] for each in rows["right"]] for name, rows in layered.groupby("reader")}
     return {10: max(right["2 layers over sentences"]) - max(right["1 layer over sentences"])}
