@@ -69,7 +69,7 @@ def right_by_gap(
         return (seen[0] + noise * seen[0].abs().max() * errors,)
 
     hook = model.read.register_forward_pre_hook(blurred) if noise else None
-    logits = model(batch.words.to(runtime.device()))
+    logits = model.to(runtime.device())(batch.words.to(runtime.device()))
     if hook is not None:
         hook.remove()
     right: Bool[Tensor, "batch time"] = logits.argmax(dim=-1).cpu() == batch.holder
