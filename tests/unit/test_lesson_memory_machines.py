@@ -93,7 +93,7 @@ def test_a_readers_focus_runs_in_the_machine() -> None:
 
 
 def test_the_machines_are_of_the_sizes_that_the_lesson_says() -> None:
-    sizes = {name: machines.size(build()) for name, build in machines.MACHINES.items()}
+    sizes = {name: machines.parameters(build()) for name, build in machines.MACHINES.items()}
     assert abs(sizes["LSTM"] - sizes["Turing machine"]) < 0.05 * sizes["Turing machine"]
     assert 25 < sizes["LSTM, 30 times the size"] / sizes["LSTM"] < 30
     assert sizes["Turing machine"] < sizes["LSTM, 30 times the size"] / 20

@@ -192,8 +192,8 @@ def test_a_state_is_joined_with_its_question_in_three_ways() -> None:
 
 
 def test_the_experiments_on_reading_and_length_run_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "train_reader", lambda mixer, **sizes: sizes)
-    monkeypatch.setattr(asking, "recalled", lambda sizes, pairs: sizes["lr"] + sizes["seed"] + sizes["steps"])
+    monkeypatch.setattr(recall, "train_reader", lambda mixer, **sizes: sizes)
+    monkeypatch.setattr(recall, "recalled", lambda sizes, pairs: sizes["lr"] + sizes["seed"] + sizes["steps"])
     rows = asking.asked(steps=2, seeds=(0, 1))
     assert [(row["way"], row["lr"], row["16 facts"]) for row in rows] == [
         (way, 1e-2, 2.01 + seed) for way in asking.WAYS for seed in (0, 1)
@@ -254,7 +254,7 @@ def test_an_experiment_runs_small(run: Callable[[], list[dict[str, Any]]], rows:
 
 def test_the_recall_experiment_keeps_the_better_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recall, "READERS", {"attention": [(MultiHeadAttention, 1, 0)]})
-    monkeypatch.setattr(recall, "_run", lambda mixer, heads, lr, steps, seed: {"2 facts": lr + seed})
+    monkeypatch.setattr(recall, "recall_run", lambda mixer, heads, lr, steps, seed: {"2 facts": lr + seed})
     rows = recall.recall(seeds=(0, 1))
     assert rows == [
         {"method": "attention", "numbers": 0, "lr": 1e-2, "seed": seed, "2 facts": 1e-2 + seed} for seed in (0, 1)

@@ -59,11 +59,6 @@ class MinGru(Recurrence):
             cache.kept["h"] = h[:, -1]
         return self.W_O(h.to(x.dtype))
 
-    @property
-    def output(self) -> nn.Linear:
-        """W_O."""
-        return self.W_O
-
     def parameter_count(self) -> int:
         """3 d_model · width + 2 width + d_model."""
         return 3 * self.W_O.weight.numel() + 2 * self.W_O.in_features + self.W_O.out_features
@@ -146,11 +141,6 @@ class GatedLinearAttention(Recurrence):
         y = F.rms_norm(torch.cat(mixed, dim=2), (k.shape[3],), eps=1e-5)
         return self.W_O(y.transpose(1, 2).flatten(2).to(x.dtype))
 
-    @property
-    def output(self) -> nn.Linear:
-        """W_O."""
-        return self.W_O
-
     def parameter_count(self) -> int:
         """4 d_model², and with gates heads · (d_model + 1)."""
         gates = 0 if self.W_A is None else self.W_A.weight.numel() + self.heads
@@ -201,11 +191,6 @@ class Lstm(Recurrence):
         if cache is not None:
             cache.kept.update(state._asdict())
         return self.W_O(torch.stack(outputs, dim=1) if outputs else x.new_zeros(len(x), 0, width))
-
-    @property
-    def output(self) -> nn.Linear:
-        """W_O."""
-        return self.W_O
 
     def parameter_count(self) -> int:
         """4 width · (d_model + width + 1) + d_model · (width + 1)."""

@@ -1,4 +1,4 @@
-"""RecurrentState-space layers: S4D, the same decays at every position, and Mamba, whose input sets them.
+"""State-space layers: S4D, the same decays at every position, and Mamba, whose input sets them.
 
 Both come from h'(t) = A h(t) + B u(t), y = C h, cut into steps of size Δ.
 
@@ -109,11 +109,6 @@ class S4D(Recurrence):
             y = fft_convolution(u.mT, self.kernel(x.shape[1])).mT
         return self.W_O(F.gelu(y + self.D * u).to(x.dtype))
 
-    @property
-    def output(self) -> nn.Linear:
-        """W_O."""
-        return self.W_O
-
     def parameter_count(self) -> int:
         """4 d_model · state + 2 d_model, and the output matrix."""
         d = self.W_O.in_features
@@ -201,11 +196,6 @@ class Mamba(Recurrence):
         if cache is not None:
             cache.kept["h"] = last
         return self.W_O((y.to(x.dtype) + self.D * u) * F.silu(z))
-
-    @property
-    def output(self) -> nn.Linear:
-        """W_O."""
-        return self.W_O
 
     def parameter_count(self) -> int:
         """Of the four matrices, and width · (reach + state + 3)."""

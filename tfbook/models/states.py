@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from tfbook.attention.masks import Both, Dense, Mask, as_mask
 from tfbook.parts import Part
@@ -37,12 +37,20 @@ class RecurrentState:
 class Recurrence(Part):
     """A mixer that reads from left to right, whatever the mask, and keeps a state of fixed size.
 
-    Of a mask it takes only the padding. It reads one sequence, so it is no cross-attention.
+    Of a mask it takes only the padding. It reads one sequence, so it is no cross-attention. What it reads is written
+    into the residual stream by `W_O`.
     """
+
+    W_O: nn.Linear
 
     def new_cache(self) -> RecurrentState:
         """The state before the first position."""
         return RecurrentState()
+
+    @property
+    def output(self) -> nn.Linear:
+        """W_O."""
+        return self.W_O
 
     @staticmethod
     def shown(x: Float[Tensor, "batch time d_model"], context: dict[str, Any]) -> Bool[Tensor, "#batch time 1"] | None:

@@ -58,7 +58,6 @@ PLACES = {  # of labels that would lie on others; the rest are left of their mar
     "guess 4": ((8, -13), "left"),
     "guess ahead": ((9, -12), "left"),
     "16 texts": ((-2, 8), "right"),
-    "bfloat16, 16 texts": ((2, 8), "left"),
     "prefill": ((0, 7), "center"),
 }
 

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from tfbook import runtime, training
 from tfbook.attention.masks import Causal
+from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
 from tfbook.data.download import File, fetch
 from tfbook.models.blocks import Config, Stack
@@ -181,7 +182,7 @@ def copying(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict
         best, second = sorted(RATES, key=found.__getitem__)[:2]
         models |= {(lr, seed): trained(build, seed, lr, steps) for lr in (best, second) for seed in seeds[1:]}
         for (lr, seed), model in models.items():
-            about = {"machine": name, "parameters": size(model), "lr": lr, "chosen": lr == best, "seed": seed}
+            about = {"machine": name, "parameters": parameters(model), "lr": lr, "chosen": lr == best, "seed": seed}
             rows += [about | row for row in errors(model)]
         if name == "Turing machine":
             save(models[best, seeds[0]], "copy")
@@ -210,11 +211,6 @@ def repeating(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 4000, lr: float 
         if seed == seeds[0]:
             save(model, "repeat")
     return rows
-
-
-def size(model: nn.Module) -> int:
-    """The number of trained parameters."""
-    return sum(weight.numel() for weight in model.parameters())
 
 
 # ---- the machines that ship ------------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from tfbook.data.stories.errand_sets import ErrandSet
 from tfbook.data.stories.errands import ASKING, FACTS, Act, errand
 from tfbook.lessons.memory.asking import answers, asked
-from tfbook.lessons.memory.readers import FIRST_UNSEEN, UNSEEN, read, unseen
+from tfbook.lessons.memory.readers import read, unseen, unseen_errands
 from tfbook.lessons.memory.rules import RULES, share_right
 
 if TYPE_CHECKING:
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     Reading = tuple[Sequence[str], AskedStory, Sequence[int], str]
 
 SHOWN = {"thing": 10_000_329, "before": 10_000_252}  # kind of question → a short unseen story
-
-
-@cache
-def unseen_errands() -> ErrandSet:
-    """The stories of all tests, with their names."""
-    return ErrandSet(range(FIRST_UNSEEN, FIRST_UNSEEN + UNSEEN))
 
 
 @cache
@@ -165,6 +158,6 @@ def part_claims(runs: DataFrame) -> dict[int, float]:
 
 
 def layer_claims(layered: DataFrame) -> dict[int, float]:
-    """The most that a second layer over sentences adds on "Where is x?": from the best seed of one to the best of two."""
+    """The most that a second layer adds on "Where is x?": from the best seed of one layer to the best of two."""
     right = {name: [each["thing"] for each in rows["right"]] for name, rows in layered.groupby("reader")}
     return {10: max(right["2 layers over sentences"]) - max(right["1 layer over sentences"])}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tfbook.course.experiments import experiment
-from tfbook.lessons.state_spaces.recall import D_MODEL, PAIRS, RATES, recalled, train_reader
+from tfbook.lessons.state_spaces.recall import D_MODEL, recall_run, tuned_runs
 from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru, min_gru
 from tfbook.models.state_spaces import Mamba
 
@@ -54,11 +53,8 @@ def asked(*, steps: int = 500, seeds: Sequence[int] = (0, 1, 2)) -> list[dict[st
     found = []
     for way in WAYS:
         mixer = partial(AskedGru, way=way)
-        runs = {lr: _shares(mixer, 1, lr, steps, seeds[0]) for lr in RATES}
-        best = max(runs, key=lambda lr: fmean(runs[lr].values()))
-        for seed in seeds:
-            shares = runs[best] if seed == seeds[0] else _shares(mixer, 1, best, steps, seed)
-            found.append({"way": way, "lr": best, "seed": seed, **shares})
+        for run in tuned_runs(mixer, 1, steps, seeds):
+            found.append({"way": way, **run})
             print(found[-1], flush=True)
     return found
 
@@ -78,12 +74,7 @@ def longer(*, steps: Sequence[int] = (500, 1500), seeds: Sequence[int] = (0, 1))
     for method, (mixer, heads, numbers, lr) in LONGER.items():
         for count in steps:
             for seed in seeds:
-                shares = _shares(mixer, heads, lr, count, seed)
+                shares = recall_run(mixer, heads, lr, count, seed)
                 found.append({"method": method, "numbers": numbers, "steps": count, "seed": seed, **shares})
                 print(found[-1], flush=True)
     return found
-
-
-def _shares(mixer: Any, heads: int, lr: float, steps: int, seed: int) -> dict[str, float]:
-    model = train_reader(mixer, heads=heads, lr=lr, steps=steps, seed=seed)
-    return {f"{pairs} facts": round(recalled(model, pairs), 4) for pairs in PAIRS}

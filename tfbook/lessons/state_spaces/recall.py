@@ -5,7 +5,7 @@ Shapes: batch, time (facts, then questions), pairs, d_model, things.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -127,15 +127,22 @@ def recall(*, steps: int = 500, seeds: Sequence[int] = SEEDS) -> list[dict[str, 
     found = []
     for method, readers in READERS.items():
         for mixer, heads, numbers in readers:
-            runs = {lr: _run(mixer, heads, lr, steps, seeds[0]) for lr in RATES}
-            best = max(runs, key=lambda lr: fmean(runs[lr].values()))
-            for seed in seeds:
-                shares = runs[best] if seed == seeds[0] else _run(mixer, heads, best, steps, seed)
-                found.append({"method": method, "numbers": numbers, "lr": best, "seed": seed, **shares})
+            for run in tuned_runs(mixer, heads, steps, seeds):
+                found.append({"method": method, "numbers": numbers, **run})
                 print(found[-1], flush=True)
     return found
 
 
-def _run(mixer: Any, heads: int, lr: float, steps: int, seed: int) -> dict[str, float]:
+def tuned_runs(mixer: Any, heads: int, steps: int, seeds: Sequence[int]) -> Iterator[dict[str, float]]:
+    """The run of each seed at the learning rate that is better on the first one."""
+    runs = {lr: recall_run(mixer, heads, lr, steps, seeds[0]) for lr in RATES}
+    best = max(runs, key=lambda lr: fmean(runs[lr].values()))
+    for seed in seeds:
+        shares = runs[best] if seed == seeds[0] else recall_run(mixer, heads, best, steps, seed)
+        yield {"lr": best, "seed": seed, **shares}
+
+
+def recall_run(mixer: Any, heads: int, lr: float, steps: int, seed: int) -> dict[str, float]:
+    """A reader's right answers by the number of facts, after its training."""
     model = train_reader(mixer, heads=heads, lr=lr, steps=steps, seed=seed)
     return {f"{pairs} facts": round(recalled(model, pairs), 4) for pairs in PAIRS}
