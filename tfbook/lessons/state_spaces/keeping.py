@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import runtime
+from tfbook import runtime, training
 
 HOLDERS = ("Rosa", "Tom", "Anna", "Ben", "Mia", "Max", "Lily", "Sam")
 IDLE = ("rain", "wind", "clouds", "stars", "leaves", "fog", "snow", "sun")
@@ -28,6 +28,10 @@ class Stream(NamedTuple):
     holder: Int[Tensor, "batch time"]
     since: Int[Tensor, "batch time"]
 
+    def to(self, device: torch.device) -> Stream:
+        """On that device."""
+        return Stream(*(part.to(device) for part in self))
+
 
 def stream(size: int, time: int, generator: torch.Generator, *, every: float = EVERY) -> Stream:
     """A name says who takes the lantern; all other words are weather. The first word is a name."""
@@ -40,18 +44,20 @@ def stream(size: int, time: int, generator: torch.Generator, *, every: float = E
     return Stream(words, words.gather(1, at), torch.arange(time) - at)
 
 
+def keeper_loss(model: nn.Module, batch: Stream) -> Float[Tensor, ""]:
+    """Cross-entropy of who has the lantern, at every position."""
+    return F.cross_entropy(model(batch.words).flatten(0, 1), batch.holder.flatten())
+
+
 def train_keeper(model: nn.Module, *, steps: int = 300, lr: float = 0.01, seed: int = 0) -> nn.Module:
-    """Next to each word, the model says who has the lantern: cross-entropy at every position, AdamW."""
-    device, generator = runtime.device(), torch.Generator().manual_seed(seed)
-    optimizer = torch.optim.AdamW(model.to(device).parameters(), lr=lr, weight_decay=0.0)
-    for _ in range(steps):
-        batch = stream(BATCH, TIME, generator)
-        logits = model(batch.words.to(device))
-        loss = F.cross_entropy(logits.flatten(0, 1), batch.holder.to(device).flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.eval()
+    """Next to each word, the model says who has the lantern: AdamW at one rate, new streams at each step."""
+
+    def batch(step: int) -> Stream:
+        return stream(BATCH, TIME, torch.Generator().manual_seed(1_000_000 * seed + step)).to(runtime.device())
+
+    recipe = training.Recipe(steps=steps, lr=lr, evaluate_every=steps, mixed_precision=False)
+    training.fit(model.to(runtime.device()), keeper_loss, batch, recipe)
+    return model
 
 
 @torch.no_grad()

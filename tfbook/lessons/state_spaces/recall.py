@@ -15,13 +15,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tfbook import runtime
+from tfbook import runtime, training
 from tfbook.attention import Causal, MultiHeadAttention
 from tfbook.attention.efficient import Banded
 from tfbook.course.experiments import experiment
 from tfbook.models.blocks import Config, Stack
 from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
 from tfbook.models.state_spaces import S4D, Mamba
+from tfbook.training.schedules import Schedule
 
 NAMES, THINGS = 16, 8
 D_MODEL, BATCH = 32, 32
@@ -36,6 +37,10 @@ class Recall(NamedTuple):
     names: Int[Tensor, "batch time"]
     things: Int[Tensor, "batch time"]
     answers: Int[Tensor, "batch pairs"]
+
+    def to(self, device: torch.device) -> Recall:
+        """On that device."""
+        return Recall(*(part.to(device) for part in self))
 
 
 def recall_batch(size: int, pairs: int, generator: torch.Generator) -> Recall:
@@ -85,26 +90,28 @@ def counting(pairs: int, *, count: int = 4096, seed: int = 98) -> float:
     return float(F.one_hot(things, THINGS).sum(dim=1).amax(dim=1).float().mean()) / pairs
 
 
+def rise_and_fall(warmup: int) -> Schedule:
+    """Up in a line over so many steps, then down in a line to 0 at the end."""
+    return lambda step, steps: min(1.0, (step + 1) / warmup) * (1 - step / steps)
+
+
 def train_reader(
     mixer: Any, *, heads: int = 1, lr: float = 1e-2, steps: int = 600, seed: int = 0, pairs: Sequence[int] = PAIRS
 ) -> Reader:
     """A reader after so many batches, each with one of the numbers of facts; AdamW, falling to 0."""
-    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
-
     runtime.seed(seed)
     generator, device = torch.Generator().manual_seed(seed), runtime.device()
+    drawn = [recall_batch(BATCH, pairs[_below(len(pairs), generator)], generator) for _ in range(steps)]
     model = Reader(mixer, heads=heads).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
-    for step in tqdm(range(steps), unit="step", leave=False):
-        for group in optimizer.param_groups:
-            group["lr"] = lr * min(1.0, (step + 1) / 20) * (1 - step / steps)
-        drawn = int(torch.randint(len(pairs), (), generator=generator))
-        batch = Recall(*(x.to(device) for x in recall_batch(BATCH, pairs[drawn], generator)))
-        optimizer.zero_grad()
-        recall_loss(model, batch).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    return model.eval()
+    recipe = training.Recipe(
+        steps=steps, lr=lr, betas=(0.9, 0.98), schedule=rise_and_fall(20), evaluate_every=steps, mixed_precision=False
+    )
+    training.fit(model, recall_loss, lambda step: drawn[step].to(device), recipe)
+    return model
+
+
+def _below(count: int, generator: torch.Generator) -> int:
+    return int(torch.randint(count, (), generator=generator))
 
 
 # ---- stored: state size against pairs -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Shapes: batch, time, d_model, vocab.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from tfbook import data, runtime
+from tfbook import data, runtime, training
 from tfbook.attention import MultiHeadAttention
 from tfbook.attention.efficient import Banded
 from tfbook.course.batches import SortedBatches
@@ -21,12 +21,14 @@ from tfbook.course.experiments import experiment
 from tfbook.data.stories import written
 from tfbook.data.stories.corpus import Stories
 from tfbook.lessons.gpt_pretraining.stories import judged, story_rows, training_rows
+from tfbook.lessons.state_spaces.recall import rise_and_fall
 from tfbook.models.blocks import Config
 from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
 from tfbook.models.gpt import Gpt
 from tfbook.models.state_spaces import Mamba
 from tfbook.pretrain.storyteller import Storyteller, tell
 from tfbook.text.vocabulary import PAD
+from tfbook.training import History
 from tfbook.training.losses import next_token_loss
 
 SIZES: dict[str, Any] = {"d_model": 96, "heads": 4, "d_ff": 192, "layers": 2, "position": "rotary"}
@@ -42,7 +44,7 @@ MIXERS: dict[str, Any] = {
     "gated linear attention": GatedLinearAttention,
 }
 BATCH, STEPS, WARMUP, HELD_OUT, SAMPLES = 16, 250, 20, 60, 100
-RATE, SEEDS = 0.006, (1, 2)
+RATE, RATES, SEEDS = 0.006, (0.002, 0.006, 0.018), (1, 2)
 
 
 @cache
@@ -57,43 +59,31 @@ def storyteller(mixer: Any) -> Gpt:
 
 
 @cache
-def held_out() -> Tensor:
-    """The ids of stories that no run trains on."""
-    rows = story_rows(corpus()["valid"][:HELD_OUT], corpus().vocabulary)
-    return pad_sequence(rows, batch_first=True, padding_value=PAD)
+def held_out(part: int = 0) -> Tensor:
+    """The ids of stories that no run trains on: part 0 is what losses are of, part 1 what a learning rate is chosen on."""
+    texts = corpus()["valid"][HELD_OUT * part : HELD_OUT * (part + 1)]
+    return pad_sequence(story_rows(texts, corpus().vocabulary), batch_first=True, padding_value=PAD)
 
 
 @torch.no_grad()
-def held_out_loss(model: nn.Module) -> float:
+def held_out_loss(model: nn.Module, part: int = 0) -> float:
     """Nats per word of the held-out stories."""
-    return float(next_token_loss(model.eval(), held_out().to(runtime.device()), pad=PAD).mean)
+    return float(next_token_loss(model.eval(), held_out(part).to(runtime.device()), pad=PAD).mean)
 
 
-def train_teller(
-    model: Gpt,
-    *,
-    lr: float = RATE,
-    steps: int = STEPS,
-    seed: int = 1,
-    after: Callable[[int, float], None] | None = None,
-) -> Gpt:
-    """Next-word training with AdamW, the rate rising for `WARMUP` steps and falling to 0; `after` sees each loss."""
-    from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
-
+def train_teller(model: Gpt, *, lr: float = RATE, steps: int = STEPS, seed: int = 1) -> History:
+    """Next-word training with AdamW, the rate rising for `WARMUP` steps and falling to 0."""
     batches, device = SortedBatches(training_rows(), size=BATCH, seed=seed), runtime.device()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
-    bar = tqdm(range(steps), unit="step", leave=False)
-    for step in bar:
-        for group in optimizer.param_groups:
-            group["lr"] = lr * min(1.0, (step + 1) / WARMUP) * (1 - step / steps)
-        loss = next_token_loss(model.train(), batches(step).to(device), pad=PAD).mean
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        if after is not None:
-            after(step, float(loss.detach()))
-    return model.eval()
+    recipe = training.Recipe(
+        steps=steps,
+        lr=lr,
+        betas=(0.9, 0.98),
+        schedule=rise_and_fall(WARMUP),
+        evaluate_every=steps,
+        mixed_precision=False,
+    )
+    loss = partial(next_token_loss, pad=PAD)
+    return training.fit(model, loss, lambda step: batches(step).to(device), recipe)
 
 
 def told_by(model: Gpt, count: int, *, beginning: str = "", seed: int = 0) -> list[list[str]]:
@@ -124,21 +114,28 @@ def _bytes(past: Any) -> int:
 
 @experiment
 def stories(
-    mixers: Sequence[str] = tuple(MIXERS), *, steps: int = STEPS, seeds: Sequence[int] = SEEDS
+    mixers: Sequence[str] = tuple(MIXERS),
+    *,
+    steps: int = STEPS,
+    rates: Sequence[float] = RATES,
+    seeds: Sequence[int] = SEEDS,
 ) -> list[dict[str, Any]]:
-    """Loss and right stories for each mixer and seed, all with one recipe."""
+    """Loss and right stories for each mixer: every learning rate on the first seed, the best of them on the others."""
     found = []
-    for seed in seeds:
-        for name in mixers:
-            found.append({"method": name, "seed": seed, **_told(name, steps, seed)})
-            print(found[-1], flush=True)
+    for name in mixers:
+        swept = [_told(name, lr, steps, seeds[0]) for lr in rates]
+        best = min(swept, key=lambda row: row["chosen by"])["lr"]
+        rows = swept + [_told(name, best, steps, seed) for seed in seeds[1:]]
+        found += [{"method": name, "best": row["lr"] == best, **row} for row in rows]
+        print(*found[-len(rows) :], sep="\n", flush=True)
     return found
 
 
-def _told(name: str, steps: int, seed: int) -> dict[str, Any]:
+def _told(name: str, lr: float, steps: int, seed: int) -> dict[str, Any]:
     runtime.seed(seed)
     model = storyteller(MIXERS[name])
-    train_teller(model, steps=steps, seed=seed)
+    train_teller(model, lr=lr, steps=steps, seed=seed)
     shares = {kind: round(share, 4) for kind, share in judged(told_by(model, SAMPLES)).items()}
+    losses = {"loss": round(held_out_loss(model), 4), "chosen by": round(held_out_loss(model, 1), 4)}
     sizes = {"parameters": model.parameter_count(), "flops": model.flops(100) // 100}
-    return {"loss": round(held_out_loss(model), 4), **shares, **sizes}
+    return {"lr": lr, "seed": seed, **losses, **shares, **sizes}
