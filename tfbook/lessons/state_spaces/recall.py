@@ -53,12 +53,12 @@ def recall_batch(size: int, pairs: int, generator: torch.Generator) -> Recall:
 
 
 class Reader(nn.Module):
-    """Each position is the sum of a name's and a thing's vector; one block of the mixer; the thing is read out."""
+    """Each position is the sum of a name's and a thing's vector; blocks of the mixer; the thing is read out."""
 
-    def __init__(self, mixer: Any, *, heads: int = 1):
+    def __init__(self, mixer: Any, *, heads: int = 1, layers: int = 1):
         super().__init__()
         self.name, self.thing = nn.Embedding(NAMES, D_MODEL), nn.Embedding(THINGS + 1, D_MODEL)
-        config = Config(d_model=D_MODEL, heads=heads, d_ff=4 * D_MODEL, layers=1, position="none", mixer=mixer)
+        config = Config(d_model=D_MODEL, heads=heads, d_ff=4 * D_MODEL, layers=layers, position="none", mixer=mixer)
         self.stack = Stack(config)
         self.read = nn.Linear(D_MODEL, THINGS)
 
@@ -96,13 +96,20 @@ def rise_and_fall(warmup: int) -> Schedule:
 
 
 def train_reader(
-    mixer: Any, *, heads: int = 1, lr: float = 1e-2, steps: int = 600, seed: int = 0, pairs: Sequence[int] = PAIRS
+    mixer: Any,
+    *,
+    heads: int = 1,
+    layers: int = 1,
+    lr: float = 1e-2,
+    steps: int = 600,
+    seed: int = 0,
+    pairs: Sequence[int] = PAIRS,
 ) -> Reader:
     """A reader after so many batches, each with one of the numbers of facts; AdamW, falling to 0."""
     runtime.seed(seed)
     generator, device = torch.Generator().manual_seed(seed), runtime.device()
     drawn = [recall_batch(BATCH, pairs[_below(len(pairs), generator)], generator) for _ in range(steps)]
-    model = Reader(mixer, heads=heads).to(device)
+    model = Reader(mixer, heads=heads, layers=layers).to(device)
     recipe = training.Recipe(
         steps=steps, lr=lr, betas=(0.9, 0.98), schedule=rise_and_fall(20), evaluate_every=steps, mixed_precision=False
     )
@@ -140,16 +147,16 @@ def recall(*, steps: int = 500, seeds: Sequence[int] = SEEDS) -> list[dict[str, 
     return found
 
 
-def tuned_runs(mixer: Any, heads: int, steps: int, seeds: Sequence[int]) -> Iterator[dict[str, float]]:
+def tuned_runs(mixer: Any, heads: int, steps: int, seeds: Sequence[int], **sizes: int) -> Iterator[dict[str, float]]:
     """The run of each seed at the learning rate that is better on the first one."""
-    runs = {lr: recall_run(mixer, heads, lr, steps, seeds[0]) for lr in RATES}
+    runs = {lr: recall_run(mixer, heads, lr, steps, seeds[0], **sizes) for lr in RATES}
     best = max(runs, key=lambda lr: fmean(runs[lr].values()))
     for seed in seeds:
-        shares = runs[best] if seed == seeds[0] else recall_run(mixer, heads, best, steps, seed)
+        shares = runs[best] if seed == seeds[0] else recall_run(mixer, heads, best, steps, seed, **sizes)
         yield {"lr": best, "seed": seed, **shares}
 
 
-def recall_run(mixer: Any, heads: int, lr: float, steps: int, seed: int) -> dict[str, float]:
+def recall_run(mixer: Any, heads: int, lr: float, steps: int, seed: int, **sizes: int) -> dict[str, float]:
     """A reader's right answers by the number of facts, after its training."""
-    model = train_reader(mixer, heads=heads, lr=lr, steps=steps, seed=seed)
+    model = train_reader(mixer, heads=heads, lr=lr, steps=steps, seed=seed, **sizes)
     return {f"{pairs} facts": round(recalled(model, pairs), 4) for pairs in PAIRS}
