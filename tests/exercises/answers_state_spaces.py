@@ -31,6 +31,14 @@ def scan_by_euler(x: Tensor, step: Tensor, A: Tensor, B: Tensor, C: Tensor, h: T
     return torch.stack(outputs, 1), h
 
 
+def question_after_reading(h: Tensor, x: Tensor, W_Q: Tensor, W_O: Tensor) -> Tensor:
+    return torch.einsum("btw,wd,btd->btd", h, W_O, x)
+
+
+def question_added(h: Tensor, x: Tensor, W_Q: Tensor, W_O: Tensor) -> Tensor:
+    return h @ W_O + x @ W_Q @ W_O
+
+
 def gru_swapped(gate: Tensor, candidate: Tensor, h: Tensor) -> Tensor:
     states = []
     for g, c in zip(gate.unbind(1), candidate.unbind(1), strict=True):
@@ -66,6 +74,8 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.combine, combine_backwards, "b₁ is multiplied by a₂, not b₂ by a₁"),
     (ex.selective_scan, scan_without_state, "so a text cannot go on"),
     (ex.selective_scan, scan_by_euler, "1 + Δ A is Euler's step"),
+    (ex.read_by_question, question_after_reading, "the question comes too late"),
+    (ex.read_by_question, question_added, "the question is added"),
     (ex.min_gru, gru_swapped, "the other way around"),
     (ex.kernel, kernel_from_one, "K₀ uses the power 0"),
     (ex.discretize, discretize_nan, "this is 0 / 0"),
@@ -88,6 +98,10 @@ def scan_at_once(x: Tensor, step: Tensor, A: Tensor, B: Tensor, C: Tensor, h: Te
         h = decays[:, t] * h + new[:, t]
         states.append(h)
     return torch.einsum("btws,bts->btw", torch.stack(states, 1), C), h
+
+
+def question_at_once(h: Tensor, x: Tensor, W_Q: Tensor, W_O: Tensor) -> Tensor:
+    return torch.einsum("btw,btd,dw,we->bte", h, x, W_Q, W_O)
 
 
 def gru_by_lerp(gate: Tensor, candidate: Tensor, h: Tensor) -> Tensor:
@@ -129,6 +143,7 @@ def pieces_in_one_loop(a: Tensor, b: Tensor, size: int) -> Tensor:
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.combine, combine_stacked),
     (ex.selective_scan, scan_at_once),
+    (ex.read_by_question, question_at_once),
     (ex.min_gru, gru_by_lerp),
     (ex.kernel, kernel_by_loop),
     (ex.discretize, discretize_by_series),

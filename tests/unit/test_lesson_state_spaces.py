@@ -1,6 +1,7 @@
 """Lesson 17's study: streams and facts by hand, shares of a state, memory and ratios, and what the stored runs say."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from torch import Tensor, nn
 
 from tfbook.attention import MultiHeadAttention
 from tfbook.course.experiments import stored
-from tfbook.lessons.state_spaces import asking, costs, figures, keeping, recall, study, telling
+from tfbook.lessons.state_spaces import asking, costs, figures, keeping, recall, stepping, study, telling
 from tfbook.models.gated import MinGru, min_gru
 from tfbook.models.scans import chunked_scan, sequential_scan
+from tfbook.models.state_spaces import selective_scan, step_sizes
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -122,6 +124,30 @@ def test_only_decays_that_the_input_sets_keep_the_lantern() -> None:
     assert far[False] < 0.4
 
 
+# ---- a step by hand --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", study.WORDS)
+def test_the_drawn_step_is_mambas(word: str) -> None:
+    found = study.one_step(study.WORDS[word])
+    u, raw = torch.full((1, 1, 1), stepping.INPUT), torch.full((1, 1, 1), found.raw)
+    A, B, C, h = (torch.tensor([each]) for each in (stepping.A, stepping.B, stepping.C, stepping.BEFORE))
+    y, state = selective_scan(u, nn.functional.softplus(raw), A, B[None], C[None], h[None])
+    torch.testing.assert_close(state.flatten(), torch.tensor(found.state))
+    assert float(y + stepping.D * u) == pytest.approx(found.output, rel=1e-5)
+    assert [k + w for k, w in zip(found.kept, found.written, strict=True)] == pytest.approx(found.state)
+    assert [d * h for d, h in zip(found.decay, stepping.BEFORE, strict=True)] == pytest.approx(found.kept)
+
+
+def test_what_the_page_says_of_time_scales() -> None:
+    """Halved after 0.9 to 693 words: the fastest of eight numbers at the largest step, the slowest at the smallest."""
+    steps = step_sizes(10_000)
+    assert 0.001 <= float(steps.min()) < 0.0011 < 0.09 < float(steps.max()) <= 0.1
+    assert study.half_life(0.1, 8) == pytest.approx(0.87, abs=0.005)
+    assert study.half_life(0.001, 1) == pytest.approx(693, abs=0.5)
+    assert 2.0 ** -(5 / study.half_life(0.1, 2)) == pytest.approx(float(torch.exp(torch.tensor(-5 * 0.1 * 2))))
+
+
 # ---- facts -----------------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +228,9 @@ def test_the_experiments_on_reading_and_length_run_small(monkeypatch: pytest.Mon
     assert [(row["method"], row["16 facts"]) for row in more] == [
         (method, 5.01 + steps) for method in asking.LONGER for steps in (2, 3)
     ]
+    monkeypatch.setattr(asking, "BLOCKS", {"hybrid": asking.BLOCKS["hybrid"]})
+    monkeypatch.setattr(recall, "recalled", lambda sizes, pairs: sizes["layers"] + sizes["seed"])
+    assert [row["16 facts"] for row in asking.two_blocks(steps=2, seeds=(0, 1))] == [2, 3]
     table = study.by_batches(more, 16)
     assert table.loc["minGRU, 256 numbers", "3 batches"] == "8.01–8.01"
 
@@ -220,10 +249,62 @@ def test_the_mixers_have_equal_parameters() -> None:
 
 def test_training_lowers_the_loss() -> None:
     model = telling.storyteller(telling.MAMBA)
-    before, losses = telling.held_out_loss(model), []
-    telling.train_teller(model, steps=12, after=lambda _, loss: losses.append(loss))
+    before = telling.held_out_loss(model)
+    history = telling.train_teller(model, steps=12)
     assert telling.held_out_loss(model) < before - 0.5
-    assert len(losses) == 12
+    assert history.steps == 12
+    assert history.lr[0] == pytest.approx(telling.RATE / telling.WARMUP)
+
+
+def test_the_rate_rises_and_falls_in_a_line() -> None:
+    factor = recall.rise_and_fall(4)
+    assert [factor(step, 10) for step in (0, 1, 5, 9)] == pytest.approx([0.25, 0.5 * 0.9, 0.5, 0.1])
+
+
+# ---- the stop button -------------------------------------------------------------------------------------------------
+
+
+class _Pressed(nn.Module):
+    """A model in whose third training step somebody presses stop."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model, self.calls = model, 0
+        model.register_forward_hook(self._press)
+
+    def _press(self, model: nn.Module, *_: Any) -> None:
+        self.calls += model.training
+        if self.calls == 3 and model.training:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's handler, which a process started in the background does not have."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_after_a_stop_the_next_cells_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """All three trainings of the page end after the step in which stop was pressed; what follows reads the model."""
+    keeper = _Keeper(gated=True)
+    pressed = _Pressed(keeper)
+    assert not study.train_keeper(keeper, steps=50).training
+    assert pressed.calls == 3
+    assert len(study.right_by_gap(keeper)) == len(study.GAPS)
+    teller = telling.storyteller(telling.MIXERS["minGRU"])
+    pressed = _Pressed(teller)
+    assert study.train_teller(teller, steps=50).interrupted
+    assert pressed.calls == 3
+    assert study.told_by(teller, 1)[0]
+    reader = recall.Reader
+    monkeypatch.setattr(recall, "Reader", lambda *args, **sizes: _Pressed(reader(*args, **sizes)).model)
+    found = study.train_reader(MultiHeadAttention, steps=50)
+    assert 0 <= study.recalled(found, 4) <= 1
+    assert capsys.readouterr().err.count("stopped after 3 of 50 steps") == 3
 
 
 def test_a_state_has_one_size_and_a_cache_grows() -> None:
@@ -244,8 +325,9 @@ def test_seconds_are_those_of_each_run() -> None:
         (lambda: costs.per_word(lengths=(8, 16), repeats=1), 8),
         (lambda: costs.training_steps(lengths=(4,), repeats=1), 8),
         (lambda: telling.stories(("minGRU",), steps=2, seeds=(1,)), 1),
+        (lambda: telling.story_rates(("minGRU",), steps=2, seeds=(1,)), 2),
     ],
-    ids=["per word", "training steps", "stories"],
+    ids=["per word", "training steps", "stories", "story rates"],
 )
 def test_an_experiment_runs_small(run: Callable[[], list[dict[str, Any]]], rows: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(telling, "SAMPLES", 2)
@@ -259,6 +341,28 @@ def test_the_recall_experiment_keeps_the_better_rate(monkeypatch: pytest.MonkeyP
     assert rows == [
         {"method": "attention", "numbers": 0, "lr": 1e-2, "seed": seed, "2 facts": 1e-2 + seed} for seed in (0, 1)
     ]
+
+
+def test_another_rate_is_run_with_all_seeds_where_it_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = {0.002: -5.0, 0.018: 9.0}
+    monkeypatch.setattr(telling, "_told", lambda name, lr, steps, seed: {"loss": losses[lr] + seed, "flops": 2e6})
+    rows = telling.story_rates(("minGRU",), seeds=(1, 2))
+    assert [(row["lr"], row["seed"]) for row in rows] == [(0.002, 1), (0.018, 1), (0.002, 2)]
+    losses[0.002] = 5.0
+    assert len(telling.story_rates(("minGRU",), seeds=(1, 2))) == 2
+
+
+def test_the_scoreboard_shows_each_mixer_at_its_best_rate() -> None:
+    told = [{"method": "minGRU", "seed": s, "loss": 1 + s / 10, "sentences": 0.5, "flops": 1e6} for s in (1, 2)]
+    others = [{**told[0], "lr": 0.002, "loss": 2.0}, {**told[0], "lr": 0.018, "loss": 0.7, "sentences": 0.9}]
+    facts = [{"method": "minGRU", "16 facts": share} for share in (0.2, 0.4)]
+    shown = study.scoreboard(told, others, facts).loc["minGRU"]
+    assert shown["loss, nats per word"] == "0.70–0.70"
+    assert shown["right sentences"] == "90%"
+    assert shown["16 facts"] == "30%"
+    kept = study.scoreboard(told, others[:1], facts).loc["minGRU"]
+    assert kept["loss, nats per word"] == "1.10–1.20"
+    assert study.rates_table(told, others).loc["minGRU"].tolist() == [2.0, 1.1, 0.7]
 
 
 def test_ratios_compare_the_longest_with_the_shortest() -> None:
@@ -335,6 +439,9 @@ def test_every_word_and_run_is_drawn() -> None:
     shown = [text.get_text() for text in figures.draw_views([4, 0, 2, 8], [4, 2, 3, 9.5]).axes[2].texts]
     assert {"9.5", "9", "¼"} <= {text for text in shown if text}
     assert figures.draw_mamba().axes
+    steps = {word: study.one_step(raw) for word, raw in study.WORDS.items()}
+    boxes = [text.get_text() for text in figures.draw_step(steps).axes[0].texts]
+    assert {"−4.00", "0.02", "2.98", "6.95", "2.13", "10.89"} <= set(boxes)
     rows = stored("state_spaces.recall").rows
     assert figures.draw_recall(rows, 16, 0.26, "title").axes[0].get_legend()
     asked = stored("state_spaces.asked").rows

@@ -14,6 +14,7 @@ from tfbook.lessons.state_spaces.convolution_exercises import (
 from tfbook.lessons.state_spaces.first_exercises import (
     combine as combine,
     min_gru as min_gru,
+    read_by_question as read_by_question,
     selective_scan as selective_scan,
     shares,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.state_spaces.convolution_figures import (
@@ -13,6 +12,7 @@ from tfbook.lessons.state_spaces.convolution_figures import (
     draw_sounds as draw_sounds,
     draw_two_filters as draw_two_filters,
 )
+from tfbook.lessons.state_spaces.step_figures import draw_step as draw_step
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import BROWN, COLORS, EDGE, FAINT, GREEN, INK, KHAKI, RED, ROLES, SOFT, Method, literal
 
@@ -30,6 +30,7 @@ METHODS = {  # one look for each way to read, in all figures of the lesson
     "S4D": Method(KHAKI, "X"),
     "hybrid": Method(COLORS[3], "h"),
 }
+STUCK = 0.3  # right answers by which one seed of a reader lies below another
 ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "fixed": (
         "Right answers against words since the lantern changed hands. Three lines of fixed decays start near one, fall "
@@ -192,7 +193,7 @@ def draw_mamba() -> Figure:
 
 
 def draw_recall(rows: Sequence[Mapping[str, Any]], facts: int, counting: float, title: str) -> Figure:
-    """Right answers about so many facts against the numbers in the state: the mean of the seeds, and each of them."""
+    """Right answers about so many facts against the numbers in the state: a line by the better seed, a dot for each."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.2))
@@ -202,9 +203,14 @@ def draw_recall(rows: Sequence[Mapping[str, Any]], facts: int, counting: float, 
         runs = {size: [row[key] for row in rows if (row["method"], row["numbers"]) == (method, size)] for size in sizes}
         if not sizes:
             continue
-        axes.plot(sizes, [fmean(runs[size]) for size in sizes], color=look.color, marker=look.marker, label=method)
+        axes.plot(sizes, [max(runs[size]) for size in sizes], color=look.color, marker=look.marker, label=method)
         for size in sizes:
             axes.scatter([size] * len(runs[size]), runs[size], color=look.color, s=9, alpha=0.6)
+        for size in sizes:
+            if max(runs[size]) - min(runs[size]) > STUCK:
+                here = {"textcoords": "offset points", "xytext": (-14, -26), "ha": "right", "color": look.color}
+                arrow = {"arrowstyle": "-", "color": look.color}
+                axes.annotate("one seed got stuck", (size, min(runs[size])), fontsize=9, arrowprops=arrow, **here)
     axes.axhline(1, color=METHODS["attention"].color, linestyle="--")
     axes.text(24, 1.015, "attention, whose cache grows", color=METHODS["attention"].color, fontsize=9.5)
     axes.axhline(counting, color=EDGE, linestyle=":", linewidth=1.5)

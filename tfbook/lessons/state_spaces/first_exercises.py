@@ -1,4 +1,4 @@
-"""The exercises inside lesson 17: how two steps combine, the selective scan, and the step that a kernel takes."""
+"""The exercises inside lesson 17: how two steps combine, the selective scan, a state read by its question, minGRU."""
 
 from __future__ import annotations
 
@@ -152,6 +152,62 @@ selective_scan.mistakes(
         "B writes and C reads; here B reads as well": partial(_scanned, kind="B reads"),
         "B writes and C reads; here C writes as well": partial(_scanned, kind="C writes"),
         "the second result is the last state, not the first": partial(_scanned, kind="first"),
+    }
+)
+
+# ---- a state read by its question -----------------------------------------------------------------------------------
+
+
+def _questions() -> list[tuple[Tensor, ...]]:
+    """States wider than the model and as wide; one position."""
+    sizes = [(2, 5, 3, 7), (1, 1, 2, 4), (2, 3, 4, 4)]
+    return [
+        (
+            randn(batch, time, width, seed=20 * i),
+            randn(batch, time, d, seed=20 * i + 1),
+            randn(d, width, seed=20 * i + 2),
+            randn(width, d, seed=20 * i + 3),
+        )
+        for i, (batch, time, d, width) in enumerate(sizes)
+    ]
+
+
+@exercise(
+    cases=_questions,
+    hints=[
+        "The question is `x @ W_Q`, (batch, time, width): one number for each number of the state.",
+        "Join the two with `*`, number by number, and only then apply W_O, which makes d numbers of width.",
+    ],
+)
+def read_by_question(
+    h: Float[Tensor, "batch time width"],
+    x: Float[Tensor, "batch time d"],
+    W_Q: Float[Tensor, "d width"],
+    W_O: Float[Tensor, "width d"],
+) -> Float[Tensor, "batch time d"]:
+    return (h * (x @ W_Q)) @ W_O
+
+
+read_by_question.mistakes(
+    {
+        "the question is added to the state: a sum cannot turn off the numbers that hold other names' things": (
+            lambda h, x, W_Q, W_O: (h + x @ W_Q) @ W_O
+        ),
+        "the question comes too late: W_O has already squeezed width numbers into d": (
+            lambda h, x, W_Q, W_O: (h @ W_O) * x
+        ),
+        "W_O is missing: what is read has d numbers, as the residual stream": lambda h, x, W_Q, W_O: h * (x @ W_Q),
+        "this reads the state as it is, whatever is asked: where is x?": lambda h, x, W_Q, W_O: h @ W_O,
+        "this reads the question alone: where is the state?": lambda h, x, W_Q, W_O: (x @ W_Q) @ W_O,
+        "a sigmoid can turn numbers off, but not change their sign; here the map is not squashed": (
+            lambda h, x, W_Q, W_O: (h * torch.sigmoid(x @ W_Q)) @ W_O
+        ),
+        "a softmax makes all numbers of the state compete; here each is multiplied by its own": (
+            lambda h, x, W_Q, W_O: (h * torch.softmax(x @ W_Q, dim=-1)) @ W_O
+        ),
+        "state and question go through W_O apart, and are multiplied after the squeeze: multiply first": (
+            lambda h, x, W_Q, W_O: (h @ W_O) * (x @ W_Q @ W_O)
+        ),
     }
 )
 
