@@ -228,9 +228,8 @@ def test_the_experiments_on_reading_and_length_run_small(monkeypatch: pytest.Mon
     assert [(row["method"], row["16 facts"]) for row in more] == [
         (method, 5.01 + steps) for method in asking.LONGER for steps in (2, 3)
     ]
-    monkeypatch.setattr(asking, "BLOCKS", {"hybrid": asking.BLOCKS["hybrid"]})
     monkeypatch.setattr(recall, "recalled", lambda sizes, pairs: sizes["layers"] + sizes["seed"])
-    assert [row["16 facts"] for row in asking.two_blocks(steps=2, seeds=(0, 1))] == [2, 3]
+    assert [row["16 facts"] for row in asking.two_blocks(steps=2, seeds=(0, 1))] == [2, 3, 2, 3]
     table = study.by_batches(more, 16)
     assert table.loc["minGRU, 256 numbers", "3 batches"] == "8.01–8.01"
 
@@ -355,12 +354,14 @@ def test_another_rate_is_run_with_all_seeds_where_it_is_better(monkeypatch: pyte
 def test_the_scoreboard_shows_each_mixer_at_its_best_rate() -> None:
     told = [{"method": "minGRU", "seed": s, "loss": 1 + s / 10, "sentences": 0.5, "flops": 1e6} for s in (1, 2)]
     others = [{**told[0], "lr": 0.002, "loss": 2.0}, {**told[0], "lr": 0.018, "loss": 0.7, "sentences": 0.9}]
-    facts = [{"method": "minGRU", "16 facts": share} for share in (0.2, 0.4)]
-    shown = study.scoreboard(told, others, facts).loc["minGRU"]
+    sizes = [("minGRU", 8, 0.2), ("minGRU", 8, 0.4), ("minGRU", 4, 0.1)]
+    facts = [{"method": method, "numbers": size, "16 facts": share} for method, size, share in sizes]
+    shown = study.scoreboard(told, others, facts, [{**facts[0], "16 facts": 1.0}]).loc["minGRU"]
     assert shown["loss, nats per word"] == "0.70–0.70"
     assert shown["right sentences"] == "90%"
-    assert shown["16 facts"] == "30%"
-    kept = study.scoreboard(told, others[:1], facts).loc["minGRU"]
+    assert shown["16 facts after 500 batches"] == "30%"
+    kept = study.scoreboard(told, others[:1], [], facts[2:]).loc["minGRU"]
+    assert kept["16 facts after 500 batches"] == "10%"
     assert kept["loss, nats per word"] == "1.10–1.20"
     assert study.rates_table(told, others).loc["minGRU"].tolist() == [2.0, 1.1, 0.7]
 

@@ -23,22 +23,22 @@ ten. (With 1,024 numbers in a single head one seed of two got stuck. A larger st
 The wide LSTM holds about half of the facts. A window is right while the fact lies inside it, and guesses otherwise.
 
 The surprise is at the bottom: minGRU, S4D and the narrow Mamba are no better than a reader that only counts. They
-tell *which* things occurred, but not whose they are. The number of numbers can't be the reason, since minGRU has 256
-of them, as many as the matrix that answers everything. Mamba has more and is read by a query, and yet the wide one
-is right one time in three. So there must be more than one reason, and the next two steps change one thing at a time.
+tell *which* things occurred, but not whose they are. Size can't be the reason, since minGRU has 256 numbers, as many
+as the matrix that answers everything. The wide Mamba has more and is read by a query, and yet it is right one time in
+three. So there is more than one reason, and the next two steps change one thing at a time.
 """,
         "asked": r"""
-One line takes it from one in four to nineteen in twenty and more, in all three seeds. A *vector* of 256 numbers now
-recalls nearly what the matrix of 256 does. The same map of the question added to the state, with exactly as many
-parameters, changes nothing. So the 256 numbers could hold the facts all along, and what was missing is a product of
-state and question: it can turn the numbers of all other names to zero before $W_O$ squeezes 256 numbers into 32.
-(The feed-forward layer behind it sees the question, too, but only after that squeeze.)
+One line takes the stored runs from one in four to nineteen in twenty and more, in all three seeds. A *vector* of 256
+numbers now recalls nearly what the matrix of 256 does. The same map of the question added to the state, with exactly
+as many parameters, changes nothing. So the 256 numbers could hold the facts all along, and what was missing is a
+product of state and question: it can turn the numbers of all other names to zero before $W_O$ squeezes 256 numbers
+into 32. (The feed-forward layer behind it sees the question, too, but only after that squeeze.)
 """,
         "costs": """
 No longer at all for the states: the ratio is 1.0. For attention it is about three times as long, since every new
-word reads all keys and values so far. Not sixteen times: at these lengths much of a step is work that does not
-depend on the text, such as the feed-forward layers and Python's own time. The bytes say it more clearly: attention's
-cache grows by 1.5 kB with each word, while a state stays what it was after the first word.
+word reads all keys and values so far. (Not sixteen times: at these lengths much of a step is feed-forward layers and
+Python's own time.) The bytes say it more clearly: attention's cache grows by 1.5 kB with each word, while a state
+stays what it was.
 """,
         "keeps_a_tune": r"""
 The rhythm goes first. The dilated network plucks most notes on time and follows the rule of neighbors in more
