@@ -335,7 +335,7 @@ def test_an_experiment_runs_small(run: Callable[[], list[dict[str, Any]]], rows:
 
 def test_the_recall_experiment_keeps_the_better_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recall, "READERS", {"attention": [(MultiHeadAttention, 1, 0)]})
-    monkeypatch.setattr(recall, "recall_run", lambda mixer, heads, lr, steps, seed: {"2 facts": lr + seed})
+    monkeypatch.setattr(recall, "recall_run", lambda mixer, heads, lr, steps, seed, layers: {"2 facts": lr + seed})
     rows = recall.recall(seeds=(0, 1))
     assert rows == [
         {"method": "attention", "numbers": 0, "lr": 1e-2, "seed": seed, "2 facts": 1e-2 + seed} for seed in (0, 1)

@@ -183,7 +183,7 @@ def draw_mamba() -> Figure:
     picture.arrow(convolution, sizes)
     picture.arrow(convolution, scan, "$u$")
     picture.arrow(sizes, scan)
-    picture.arrow(scan, product, "$y + D \\odot u$")
+    picture.arrow(scan, product, "$h C + D \\odot u$")
     picture.arrow(gate, product)
     picture.arrow(product, down)
     return picture.figure()
@@ -208,9 +208,16 @@ def draw_recall(rows: Sequence[Mapping[str, Any]], facts: int, counting: float, 
             axes.scatter([size] * len(runs[size]), runs[size], color=look.color, s=9, alpha=0.6)
         for size in sizes:
             if max(runs[size]) - min(runs[size]) > STUCK:
-                here = {"textcoords": "offset points", "xytext": (-14, -26), "ha": "right", "color": look.color}
-                arrow = {"arrowstyle": "-", "color": look.color}
-                axes.annotate("one seed got stuck", (size, min(runs[size])), fontsize=9, arrowprops=arrow, **here)
+                axes.annotate(
+                    "one seed got stuck",
+                    (size, min(runs[size])),
+                    (-14, -26),
+                    textcoords="offset points",
+                    ha="right",
+                    color=look.color,
+                    fontsize=9,
+                    arrowprops={"arrowstyle": "-", "color": look.color},
+                )
     axes.axhline(1, color=METHODS["attention"].color, linestyle="--")
     axes.text(24, 1.015, "attention, whose cache grows", color=METHODS["attention"].color, fontsize=9.5)
     axes.axhline(counting, color=EDGE, linestyle=":", linewidth=1.5)
@@ -231,9 +238,9 @@ def draw_asked(rows: Sequence[Mapping[str, Any]], counting: Mapping[int, float],
     import matplotlib.pyplot as plt
 
     looks = {
-        "question multiplied": METHODS["minGRU"],
-        "question added": METHODS["LSTM"],
-        "read as it is": METHODS["S4D"],
+        "question multiplied": Method(INK, "*"),
+        "question added": Method(SOFT, "o"),
+        "read as it is": METHODS["minGRU"],
     }
     figure, axes = plt.subplots(figsize=(7.5, 3.9))
     facts = list(counting)

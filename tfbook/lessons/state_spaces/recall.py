@@ -147,16 +147,16 @@ def recall(*, steps: int = 500, seeds: Sequence[int] = SEEDS) -> list[dict[str, 
     return found
 
 
-def tuned_runs(mixer: Any, heads: int, steps: int, seeds: Sequence[int], **sizes: int) -> Iterator[dict[str, float]]:
+def tuned_runs(mixer: Any, heads: int, steps: int, seeds: Sequence[int], layers: int = 1) -> Iterator[dict[str, float]]:
     """The run of each seed at the learning rate that is better on the first one."""
-    runs = {lr: recall_run(mixer, heads, lr, steps, seeds[0], **sizes) for lr in RATES}
+    runs = {lr: recall_run(mixer, heads, lr, steps, seeds[0], layers=layers) for lr in RATES}
     best = max(runs, key=lambda lr: fmean(runs[lr].values()))
     for seed in seeds:
-        shares = runs[best] if seed == seeds[0] else recall_run(mixer, heads, best, steps, seed, **sizes)
+        shares = runs[best] if seed == seeds[0] else recall_run(mixer, heads, best, steps, seed, layers=layers)
         yield {"lr": best, "seed": seed, **shares}
 
 
-def recall_run(mixer: Any, heads: int, lr: float, steps: int, seed: int, **sizes: int) -> dict[str, float]:
+def recall_run(mixer: Any, heads: int, lr: float, steps: int, seed: int, layers: int = 1) -> dict[str, float]:
     """A reader's right answers by the number of facts, after its training."""
-    model = train_reader(mixer, heads=heads, lr=lr, steps=steps, seed=seed, **sizes)
+    model = train_reader(mixer, heads=heads, lr=lr, steps=steps, seed=seed, layers=layers)
     return {f"{pairs} facts": round(recalled(model, pairs), 4) for pairs in PAIRS}
