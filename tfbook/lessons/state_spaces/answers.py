@@ -5,8 +5,8 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "fixed": r"""
-For the first words nearly always, from 24 words on no better than two times in three, and beyond 48 words hardly
-better than chance, in all three seeds. A word that lies $k$ words back is worth $a^k$. What this training found is a
+For the first words nearly always, from 24 words on at most two times in three, and beyond 48 words at most three
+times in ten, in all three seeds. A word that lies $k$ words back is worth $a^k$. What this training found is a
 compromise: channels with a small $a$ drop the name within a few words, and channels with a large $a$ keep it, but
 keep the holder before it nearly as well.
 """,

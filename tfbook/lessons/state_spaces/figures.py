@@ -34,11 +34,10 @@ STUCK = 0.3  # right answers by which one seed of a reader lies below another
 ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "fixed": (
         "Right answers against words since the lantern changed hands. Three lines of fixed decays start near one, fall "
-        "below two thirds after 24 words, and end near chance, one in eight, after 48."
+        "to two thirds after 24 words, and end between one in eight, which is chance, and three in ten after 48."
     ),
     "gated": (
-        "The same axes: the fixed decays fall to chance as before, and three lines of gated decays stay at one up to "
-        "95 words."
+        "The same axes: the fixed decays fall as before, and three lines of gated decays stay at one up to 95 words."
     ),
     "recall": (
         "Right answers about 16 facts against the numbers in the state, on a logarithmic axis, one marker per method; "
