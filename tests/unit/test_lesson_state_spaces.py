@@ -400,7 +400,7 @@ def test_what_the_page_says_of_the_question() -> None:
 def test_what_the_page_says_of_longer_training() -> None:
     """Three times the batches help all that are multiplied by the question, and minGRU not at all."""
     rows = stored("state_spaces.longer").rows
-    found = {(row["method"], row["steps"]): [] for row in rows}
+    found: dict[tuple[str, int], list[float]] = {(row["method"], row["steps"]): [] for row in rows}
     for row in rows:
         found[row["method"], row["steps"]].append(row["16 facts"])
     assert max(found["Mamba", 500]) < 0.35 < 0.94 < min(found["Mamba", 1500])
