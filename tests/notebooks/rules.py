@@ -37,7 +37,7 @@ from solutions import hides_its_solutions
 
 import notebooks
 from tfbook.course import progress
-from tfbook.course.exercises import MARKS
+from tfbook.course.attempts import MARKS
 from tfbook.course.lessons import LESSONS
 
 MAX_BYTES = 1_000_000
