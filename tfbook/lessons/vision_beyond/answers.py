@@ -53,9 +53,13 @@ Both other lines are a warning. With a margin of one place nearly everything cou
 a third and another object one sixth: a wide margin says little. And the *middles* of the places lie on the object for
 29% of the attention (equal: 4%). The maps of Section 1 show it: the captioner likes the lower right edge.
 
-Nothing forbids that: what a place sees is several places wide, so one at the edge can know the object as well. A map
-shows which *vectors* were read. Whether the word depends on them is another question: for that, one would erase the
-object and see what the captioner says. We did not.
+Nothing forbids that: what a place sees is several places wide, so one at the edge can know the object as well.
+""",
+        "hidden": """
+TODO hidden
+""",
+        "orders": """
+TODO orders
 """,
     }
 )

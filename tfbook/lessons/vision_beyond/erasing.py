@@ -57,6 +57,6 @@ def as_many_others(hidden: Bool[Tensor, "name place"], seed: int = 0) -> Bool[Te
     return (order.argsort(dim=1).argsort(dim=1) < hidden.sum(dim=1, keepdim=True)) & ~hidden
 
 
-def kind_or_color(words: Int64[Tensor, " name"]) -> list[str]:
+def words_of(words: Int64[Tensor, " name"]) -> list[str]:
     """Ids as words; "." for the end of a caption."""
     return ["." if word == EOS else SCENES.vocabulary.tokens[word] for word in words.tolist()]

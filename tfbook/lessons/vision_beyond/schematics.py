@@ -208,8 +208,8 @@ def draw_greedy(cost: Tensor, ways: Mapping[str, Sequence[tuple[int, int]]], nam
     return figure
 
 
-def draw_squares(images: Tensor, answers: Mapping[str, Tensor]) -> Figure:
-    """Pictures (picture, 3, side, side), a row for each model with the boxes by corners (picture, query, 4) it gives."""
+def draw_rectangles(images: Tensor, answers: Mapping[str, Tensor]) -> Figure:
+    """Pictures (picture, 3, side, side), and a row for each model with its boxes by corners (picture, query, 4)."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(len(answers), len(images), figsize=(7.6, 1.75 * len(answers)), squeeze=False)
@@ -220,5 +220,7 @@ def draw_squares(images: Tensor, answers: Mapping[str, Tensor]) -> Figure:
                 outlined(axes, box, image.shape[1], "white")
             bare(axes)
         line[0].set_ylabel(name, fontsize=10.5)
-    figure.suptitle("The boxes of three queries, trained in three ways", fontsize=12, fontweight="bold")
+    figure.suptitle(
+        "In the order of a list, all queries learn to answer with the middle", fontsize=12, fontweight="bold"
+    )
     return figure
