@@ -75,14 +75,14 @@ CLAIMS = Claims(
             ">=",
             60,
             "Measured here, one captioner",
-            "points",
+            " points",
         ),
         11: Bound(
             "Trained with a matching, three queries find more than in the order of a list: worst against best seed",
             ">=",
             40,
             "Stored result, vision_beyond.in_order, 400 steps",
-            "points",
+            " points",
         ),
         12: Bound(
             "DETR finds the objects: recall at an IoU of one half, one seed",

@@ -124,7 +124,7 @@ def ordered_loss(model: nn.Module, part: Rectangles, order: Order) -> Float[Tens
 
 
 def finding_in(order: Order, part: Rectangles, *, seed: int, steps: int = STEPS) -> Detr:
-    """A finder trained on these pictures with an order."""
+    """A finder trained on these pictures with an order, on the CPU: it is tiny."""
     runtime.seed(seed)
     model, loss = rectangle_finder(), partial(ordered_loss, order=order)
     training.fit(model, loss, Batches(part, size=BATCH, seed=seed), recipe(steps, RATE, weight_decay=0.01))
