@@ -102,9 +102,9 @@ def test_a_matched_loss_does_not_depend_on_the_order_of_the_list() -> None:
     part, draw = study.rectangles(6, seed=1), torch.Generator().manual_seed(1)
     model = Answers(torch.randn(6, 3, 4, generator=draw), torch.rand(6, 3, 4, generator=draw))
     turned = orders.Rectangles(part.images, part.labels.roll(1, 1), part.boxes.roll(1, 1))
-    one, other = (float(orders.ordered_loss(model, each, orders.by_matching)) for each in (part, turned))
+    one, other = (orders.ordered_loss(model, each, orders.by_matching).item() for each in (part, turned))
     assert one == pytest.approx(other)
-    one, other = (float(orders.ordered_loss(model, each, orders.as_listed)) for each in (part, turned))
+    one, other = (orders.ordered_loss(model, each, orders.as_listed).item() for each in (part, turned))
     assert one != pytest.approx(other)
 
 
@@ -113,7 +113,7 @@ def test_right_answers_are_found_and_two_for_one_rectangle_count_once() -> None:
     logits = 9 * nn.functional.one_hot(part.labels, 4).float()
     right = Answers(logits, centers(part.boxes))
     assert orders.rectangles_found(right, part) == 100
-    assert float(orders.ordered_loss(right, part, orders.as_listed)) < 0.01
+    assert orders.ordered_loss(right, part, orders.as_listed).item() < 0.01
     first = torch.zeros(3, dtype=torch.int64)
     twice = Answers(logits[:, first], centers(part.boxes)[:, first])
     assert orders.rectangles_found(twice, part) == pytest.approx(100 / 3, abs=0.1)
