@@ -56,8 +56,8 @@ a third and another object one sixth: a wide margin says little. And the *middle
 Nothing forbids that: what a place sees is several places wide, so one at the edge can know the object as well.
 """,
         "hidden": """
-Without the object's own places, 62% of the words stay right, of 99.7%. Without their neighbors, too, 16%: not more than
-naming any of eight kinds or six colors would get. And as many other places make no difference. So the map told the
+Without the object's own places, 62% of the words stay right, of 99.7%. Without their neighbors, too, 16%: about what
+naming any of eight kinds or six colors would get (15%). As many other places make no difference. So the map told the
 truth: at this step, the word depends on what is read there. (One captioner, and hiding is done at one step only.)
 
 The neighbors matter since the CNN's filters overlap: a place beside the object has seen it as well. That is also why
