@@ -68,7 +68,7 @@ def race_lanes(
     return {name: sorted((run[name] for run in runs), key=lambda lane: lane.end)[rounds // 2] for name in ways}
 
 
-def show_race(lanes: Mapping[str, Lane], until: str, *, frames: int = 30, pause: float = 0.1) -> None:
+def show_race(lanes: Mapping[str, Lane], until: str, *, frames: int = 20, pause: float = 0.1) -> None:
     """Replays the lanes in slow motion up to the end of lane `until`, in `frames` pictures with `pause` seconds each.
 
     What stays on the page is the last picture.
