@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from tfbook.data.stories.errand_sets import IDS, ErrandBatch, ErrandSet
 from tfbook.data.stories.errands import ASKING, LONGEST
 from tfbook.models.blocks import Config, Stack
 from tfbook.models.memory_network import (
+    Age,
     Bag,
     Hop,
     MemoryConfig,
@@ -49,11 +51,36 @@ def unseen() -> ErrandBatch:
     return unseen_errands().all
 
 
-def new_reader(hops: int = 3, *, seed: int = 1, bag: Bag = weighted_bag, hop: Hop = memory_hop) -> MemoryNetwork:
+def new_reader(
+    hops: int = 3, *, seed: int = 1, bag: Bag = weighted_bag, hop: Hop = memory_hop, age: Age = ages
+) -> MemoryNetwork:
     """An untrained memory network for errands."""
     runtime.seed(seed)
     config = MemoryConfig(vocab=len(IDS), sentences=LONGEST, d_model=WIDTH, hops=hops)
-    return MemoryNetwork(config, bag=bag, hop=hop).to(runtime.device())
+    return MemoryNetwork(config, bag=placed(bag), hop=placed(hop), age=placed(age)).to(runtime.device())
+
+
+def placed(piece: Callable[..., Any]) -> Callable[..., Any]:
+    """A reader's function that also runs on a GPU: the tensors that it makes lie where its first argument lies."""
+
+    def there(first: Tensor, *others: Tensor) -> Any:
+        if first.device.type == "cpu":
+            return piece(first, *others)
+        with first.device:
+            return piece(first, *others)
+
+    return there
+
+
+def reread_by(hop: Hop) -> Callable[[Tensor, list[Tensor], Tensor], Tensor]:
+    """The query after all hops: each compares with one tensor of sentences and takes from the next one."""
+
+    def reread(query: Tensor, memory: list[Tensor], filled: Tensor) -> Tensor:
+        for addresses, contents in pairwise(memory):
+            query = query + hop(query, addresses, contents, filled)[0]
+        return query
+
+    return reread
 
 
 def falling(step: int, steps: int) -> float:
@@ -120,12 +147,15 @@ class TransformerReader(nn.Module):
 class SentenceEncoder(nn.Module):
     """A Transformer encoder whose positions are the question and the sentences: the bags and ages of the hops."""
 
-    def __init__(self, *, layers: int = 2, d_model: int = 32, d_ff: int = 40):
+    def __init__(self, *, layers: int = 2, d_model: int = 32, d_ff: int = 40, tied: bool = True):
         super().__init__()
         sizes = Config(d_model=d_model, layers=layers, heads=4, d_ff=d_ff, dropout=0.0, position="none")
         self.table = nn.Embedding(len(IDS), d_model, padding_idx=0)
         self.times = nn.Embedding(LONGEST + 1, d_model)  # the last one for the question
         self.stack = Stack(sizes)
+        self.output = nn.Linear(d_model, len(IDS), bias=not tied)
+        if tied:
+            self.output.weight = self.table.weight
 
     def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
         """Logits over the vocabulary, from the question's position; no weights, since its heads are not hops."""
@@ -133,7 +163,7 @@ class SentenceEncoder(nn.Module):
         asked = weighted_bag(self.table(question)) + self.times.weight[-1]
         told = weighted_bag(self.table(story)) + self.times(ages(filled))
         states = self.stack(torch.cat([asked[:, None], told], dim=1), Lengths(1 + filled.sum(dim=1)))
-        logits = states[:, 0] @ self.table.weight.T
+        logits = self.output(states[:, 0])
         return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
 
 

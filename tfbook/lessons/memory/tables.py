@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
-from itertools import product
+from itertools import count, product
 from typing import TYPE_CHECKING
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from tfbook import runtime
 from tfbook.data.stories.errands import ASKING, FACTS, Act, errand
 from tfbook.lessons.memory.asking import answers, asked
 from tfbook.lessons.memory.readers import read, unseen, unseen_errands
 from tfbook.lessons.memory.rules import RULES, share_right
+from tfbook.models.memory_network import MemoryNetwork
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -104,6 +108,53 @@ def moments_table(readers: Mapping[str, nn.Module]) -> DataFrame:
     return parts.astype({"questions": int})
 
 
+# ---- does a hop need its fact? ---------------------------------------------------------------------------------------
+
+HIDDEN = {  # what is hidden → the number of the fact, 0 for another sentence, and the hops that do not see it
+    "nothing": (0, ()),
+    "another sentence, from all hops": (0, (1, 2, 3)),
+    "the first fact, from hop 1": (1, (1,)),
+    "the first fact, from hops 2 and 3": (1, (2, 3)),
+    "the second fact, from hop 1": (2, (1,)),
+    "the second fact, from hops 2 and 3": (2, (2, 3)),
+}
+
+
+@contextmanager
+def hidden_from(model: MemoryNetwork, hidden: Tensor, hops: Collection[int]) -> Iterator[None]:
+    """Inside, these hops of one pass do not see the sentences that are True in `hidden`, (batch, sentence)."""
+    whole, number = model.hop, count(1)
+
+    def blind(query: Tensor, addresses: Tensor, contents: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
+        return whole(query, addresses, contents, filled & ~hidden if next(number) in hops else filled)
+
+    model.hop = blind
+    try:
+        yield
+    finally:
+        model.hop = whole
+
+
+@torch.no_grad()
+def hiding_table(model: MemoryNetwork) -> DataFrame:
+    """Right answers of a network with three hops to "Where is x?", where some hops do not see a sentence."""
+    import pandas as pd
+
+    rows = unseen()[unseen().kind == [*ASKING].index("thing")]
+    others = rows.story.ne(0).any(dim=-1) & rows.support.eq(0)
+    rows, others = rows[others.any(dim=1)].to(runtime.device()), others[others.any(dim=1)]
+    drawn = torch.multinomial(others.float(), 1, generator=torch.Generator().manual_seed(18))
+    another = torch.zeros_like(others).scatter(1, drawn, value=True).to(runtime.device())
+    right = {}
+    for name, (fact, hops) in HIDDEN.items():
+        with hidden_from(model, rows.support == fact if fact else another, hops):
+            found = model(rows.story, rows.question).logits.argmax(dim=1)
+        right[name] = float((found == rows.answer).float().mean())
+    return pd.DataFrame({"right answers to “Where is x?”": right}).rename_axis("hidden")
+
+
+# ---- stories that break it -------------------------------------------------------------------------------------------
+
 FRAME = "Ann went to the mill. {} Ann took the ring. Ann {} the ring. {} {}"  # where is the ring? In the mill.
 FILLED = (
     ("Bo slept.", "Bo sang.", "Bo went to the barn.", "Bo thought of the ring."),
@@ -148,12 +199,18 @@ def reader_claims(right: Mapping[str, float], best_rule: Mapping[str, float]) ->
     return {5: least[1], 6: least[2], 7: min(right[kind] - best_rule[kind] for kind in ASKING)}
 
 
+def hiding_claims(hiding: DataFrame) -> dict[int, float]:
+    """What is lost where hops 2 and 3 do not see the second fact, and not where hop 1 does not."""
+    right = hiding.iloc[:, 0]
+    return {8: right["the second fact, from hop 1"] - right["the second fact, from hops 2 and 3"]}
+
+
 def part_claims(runs: DataFrame) -> dict[int, float]:
     """The loss without places on "Who has x?", and without ages on "Where is A?"."""
     whole = mean_right(runs, "3 hops")
     return {
-        8: whole["holder"] - mean_right(runs, "3 hops, plain bags")["holder"],
-        9: whole["person"] - mean_right(runs, "3 hops, no ages")["person"],
+        12: whole["holder"] - mean_right(runs, "3 hops, plain bags")["holder"],
+        13: whole["person"] - mean_right(runs, "3 hops, no ages")["person"],
     }
 
 
