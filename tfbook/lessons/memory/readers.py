@@ -1,4 +1,4 @@
-"""Readers of errands: the lesson's memory network, a Transformer of its size, and how both are trained and judged."""
+"""Readers of errands: the lesson's memory network, a Transformer encoder, and how both are trained and judged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from tfbook.models.memory_network import (
     memory_hop,
     weighted_bag,
 )
-from tfbook.models.transformer import Encoder
 
 WIDTH, LR = 48, 5e-3
 STORIES, UNSEEN, FIRST_UNSEEN = 6000, 1000, 10_000_000  # of training, of tests, and the first seed of these
@@ -129,21 +128,6 @@ def looks(model: nn.Module, batch: ErrandBatch | None = None) -> dict[str, list[
     }
 
 
-class TransformerReader(nn.Module):
-    """A Transformer encoder that reads question and story as one sequence; the first position gives the answer."""
-
-    def __init__(self, *, d_model: int = 32, layers: int = 2, d_ff: int = 40):
-        super().__init__()
-        self.encoder = Encoder(len(IDS), Config(d_model=d_model, layers=layers, heads=4, d_ff=d_ff, dropout=0.0))
-
-    def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
-        """Logits over the vocabulary; no weights, since no hop looks at whole sentences."""
-        words, lengths = joined(story, question)
-        states = self.encoder(words, lengths).states
-        logits = states[:, 0] @ self.encoder.embed.weight.T
-        return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
-
-
 class SentenceEncoder(nn.Module):
     """A Transformer encoder whose positions are the question and the sentences: the bags and ages of the hops."""
 
@@ -165,26 +149,6 @@ class SentenceEncoder(nn.Module):
         states = self.stack(torch.cat([asked[:, None], told], dim=1), Lengths(1 + filled.sum(dim=1)))
         logits = self.output(states[:, 0])
         return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
-
-
-def joined(story: Tensor, question: Tensor) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
-    """The words of question and story in one row each, padding at its end, and how many there are.
-
-    The padding after each sentence is moved, all but one place, which separates it from the next one.
-    """
-    with_end = F.pad(torch.cat([question[:, None], story], dim=1), (0, 1))
-    real = with_end.ne(0)
-    kept = real | (real.roll(1, dims=-1) & ~real)  # the first place behind each sentence's last word
-    flat, kept = with_end.flatten(1), kept.flatten(1)
-    order = (~kept).long().argsort(dim=1, stable=True)
-    lengths = kept.sum(dim=1)
-    return flat.gather(1, order)[:, : int(lengths.max())], lengths
-
-
-def new_transformer(*, seed: int = 1, **sizes: Any) -> TransformerReader:
-    """An untrained Transformer reader."""
-    runtime.seed(seed)
-    return TransformerReader(**sizes).to(runtime.device())
 
 
 def new_sentence_encoder(*, seed: int = 1, **sizes: Any) -> SentenceEncoder:

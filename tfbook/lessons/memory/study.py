@@ -28,7 +28,6 @@ from tfbook.lessons.memory.readers import (
     looks as looks,
     new_reader as new_reader,
     new_sentence_encoder as new_sentence_encoder,
-    new_transformer as new_transformer,
     reread_by as reread_by,
     train_reader as train_reader,
     unseen as unseen,
@@ -107,17 +106,6 @@ def hops(seeds: Sequence[int] = (1, 2, 3), *, steps: int = STEPS) -> list[dict[s
 
 
 RATES = (1e-3, 3e-3, 1e-2)
-
-
-@experiment
-def rival(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500, tried: int = 250) -> list[dict[str, Any]]:
-    """A Transformer encoder with as many parameters, at the best of three rates in short runs."""
-
-    def run(seed: int, lr: float, steps: int) -> dict[str, Any]:
-        return _run("Transformer", lambda seed: new_transformer(seed=seed), seed, steps=steps, lr=lr)
-
-    best = max(RATES, key=lambda lr: sum(run(0, lr, tried)["right"].values()))
-    return [run(seed, best, steps) for seed in seeds]
 
 
 @experiment
