@@ -175,7 +175,10 @@ def errors(model: nn.Module, lengths: Sequence[int] = LENGTHS, count: int = 64) 
 
 @experiment
 def copying(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict[str, Any]]:
-    """Wrong bits by length after training on 1 to 10 vectors: every rate with one seed, the better two with all."""
+    """Wrong bits by length after training on 1 to 10 vectors: every rate with one seed, the better two with all.
+
+    The stored rows were put together from several runs of these parts, a few at a time, on one machine.
+    """
     rows = []
     for name, build in MACHINES.items():
         models = {(lr, seeds[0]): trained(build, seeds[0], lr, steps) for lr in RATES}
