@@ -33,7 +33,7 @@ seeds. So places are worth having for the question that needs them, and not for 
 Not far. The small LSTM gets a fifth of the bits wrong at 5 vectors already, the large one a third at 20.
 
 The fourth curve is a machine of the small LSTM's size. At 20 vectors it gets less than one bit in fifty wrong with
-every seed. But its tape has 32 slots: at 33 vectors half of the bits are wrong, more than the large LSTM's at 30. (The
+every seed. But its tape has 32 slots: at 33 vectors about half are wrong, more than the large LSTM's at 30. (The
 little Transformer did not learn to copy even 10 in these 2,000 steps, so its curve says little about Transformers.)
 """,
         "tape": """
