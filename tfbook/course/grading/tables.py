@@ -72,7 +72,7 @@ def grade_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[A
 
 
 def canvas_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[Any]]:
-    """What Canvas imports into its gradebook: a column for each lesson, and a row with the points that are possible."""
+    """The table that Canvas imports: a column for each lesson, and a row with the points that are possible."""
     yield "Student", "ID", "SIS User ID", "SIS Login ID", "Section", *(lesson.name for lesson in lessons)
     yield "    Points Possible", "", "", "", "", *(len(exercises_of(lesson)) for lesson in lessons)
     for student, found in grades.items():
@@ -81,7 +81,7 @@ def canvas_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[
 
 
 def moodle_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[Any]]:
-    """What Moodle's offline grading worksheet has: one grade for each participant, and the messages as feedback."""
+    """Moodle's offline grading worksheet: one grade for each participant, and the messages as feedback."""
     yield "Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"
     most = sum(len(exercises_of(lesson)) for lesson in lessons)
     for student, found in grades.items():

@@ -19,7 +19,7 @@ WORDS = 1_000  # characters of a message that are kept
 
 
 class UnreadableError(ValueError):
-    """What a room has left behind is no attempt."""
+    """A room has left something behind that is no attempt."""
 
 
 def write_attempt(path: Path, attempt: Attempt | None = None, fault: str = "") -> None:

@@ -268,7 +268,7 @@ class Pair(NamedTuple):
         return prod(first.plain / took for took in alone) if len(alone) > 1 else None
 
     def share(self, key: str, first: Pair) -> float:
-        """What a pair gives, divided by what its levers multiplied would give. Raises ValueError for a single lever."""
+        """A pair's speed, divided by what its levers multiplied would give. Raises ValueError for a lone lever."""
         if (multiplied := self.multiplied(key, first)) is None:
             raise ValueError(f"{key} of this format is no pair of levers")
         return first.plain / getattr(self, key) / multiplied

@@ -201,7 +201,7 @@ def reader_claims(right: Mapping[str, float], best_rule: Mapping[str, float]) ->
 
 
 def hiding_claims(hiding: DataFrame) -> dict[int, float]:
-    """What is lost where hops 2 and 3 do not see the second fact, and not where hop 1 does not."""
+    """The share of answers lost where hops 2 and 3 do not see the second fact, and not where hop 1 does not."""
     right = hiding.iloc[:, 0]
     return {8: right["the second fact, from hop 1"] - right["the second fact, from hops 2 and 3"]}
 

@@ -1,4 +1,4 @@
-"""What a captioner's words become when places are hidden from its attention.
+"""A captioner's words when places are hidden from its attention.
 
 Shapes: scene, word (of a caption, padded); name (a word of some caption that names an object's kind or color); place.
 """
