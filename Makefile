@@ -4,6 +4,8 @@
 VENV = .venv
 PORT = 8888
 N =
+CPU =
+FOLDER = handout
 LAB_ARGS =
 PYTEST_ARGS =
 # The unit tests share two cores between two processes of one thread each; UNIT_WORKERS=0 runs them in one.
@@ -22,6 +24,8 @@ NBVAL = $(PY) -m pytest --nbval --nbval-current-env --nbval-sanitize-with tests/
 # A waiting thread spins for a moment and then sleeps: sleeping at once costs half the speed, spinning on costs many times
 # that when another program wants a core.
 export GOMP_SPINCOUNT ?= 2000
+# PyTorch's own index has builds without the libraries of GPUs: 0.2 instead of 6 GB. Only Linux needs to be told.
+CPU_INDEX = https://download.pytorch.org/whl/cpu
 # What a machine without network has: no mirror, no cache, the corpora that ship.
 OFFLINE = unset TFBOOK_MIRROR TFBOOK_REAL; rm -rf $(VENV)/no-data; mkdir $(VENV)/no-data; \
     export TFBOOK_OFFLINE=1 TFBOOK_SCALE=cpu TFBOOK_DATA="$$PWD/$(VENV)/no-data"
@@ -41,14 +45,15 @@ JUPYTERLAB = echo "JupyterLab prints its address below; it runs until you press 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help lab refresh edit test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    pretended-gpu lesson notebooks weave tidy lint clean
+    pretended-gpu check lesson notebooks weave tidy lint student solutions clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do \
 	    printf '  %-16s %s\n' "$$name" "$$text"; done
 	@echo "variables: PYTHON (the interpreter that makes .venv), PORT and LAB_ARGS (for JupyterLab),"
-	@echo "           N (a lesson's number or slug), PYTEST_ARGS and NOTEBOOK_ARGS (for pytest)"
+	@echo "           N (a lesson's number or slug), PYTEST_ARGS and NOTEBOOK_ARGS (for pytest),"
+	@echo "           CPU=1 (installs PyTorch without the libraries of GPUs), FOLDER (of student and solutions)"
 
 lab: $(VENV)/lab.stamp ## Open your copies of the lessons in JupyterLab (PORT=8888, LAB_ARGS="--ip=0.0.0.0")
 	@$(PY) tools/work.py
@@ -60,6 +65,9 @@ refresh: $(VENV)/lab.stamp ## Get a fresh copy of a lesson and keep yours under 
 
 edit: $(VENV)/lab.stamp ## Open the lessons themselves in JupyterLab, to change the course
 	@set -- --ServerApp.root_dir="$$PWD/notebooks"; $(JUPYTERLAB)
+
+check: $(VENV)/test.stamp ## Before a commit, in minutes: tests of what changed, and every notebook at scale quick
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) tools/check.py $(PYTEST_ARGS)
 
 test: test-units test-notebooks ## Check everything: the unit tests, then every notebook, as without network
 
@@ -101,13 +109,22 @@ lint: $(VENV)/test.stamp ## Check style, formatting and types
 	@$(PY) tools/tidy.py --check
 	@$(PY) -m mypy
 
+student: $(VENV)/lab.stamp ## Write the lessons for students into handout/: no outputs, nbgrader's metadata (FOLDER=, N=)
+	@$(PY) tools/handout.py student "$(FOLDER)" $(N)
+
+solutions: $(VENV)/lab.stamp ## Write the lessons for instructors into handout/: every exercise solved (FOLDER=, N=)
+	@$(PY) tools/handout.py solutions "$(FOLDER)" $(N)
+
 clean: ## Remove .venv and everything else that can be made again
 	rm -rf $(VENV) dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `lab` and `test` share one environment and install once: a stamp is older than pyproject.toml only when that changed.
 $(VENV)/%.stamp: pyproject.toml | $(PIP)
-	@echo "Installing tfbook[$*] into $(VENV): about 6 GB with PyTorch, a few minutes, once."
+	@echo "Installing tfbook[$*] into $(VENV): about $(if $(CPU),2,6) GB with PyTorch, a few minutes, once."
+	@test -z "$(CPU)" || test "$$(uname -s)" != Linux || $(PY) -m pip install --disable-pip-version-check --retries 1 \
+	    --index-url $(CPU_INDEX) torch torchvision || echo "PyTorch's index of builds for CPUs, $(CPU_INDEX)," \
+	    "cannot be reached. Its usual build follows, which is larger and runs on CPUs, too." >&2
 	@$(PY) -m pip install --disable-pip-version-check --editable ".[$*]"
 	@touch $@
 

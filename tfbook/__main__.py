@@ -7,10 +7,16 @@ import sys
 
 from tfbook import console
 from tfbook.course import progress
+from tfbook.course.grading.command import grade_command
 from tfbook.course.own import own_command
 from tfbook.page.command import page_command
 
-COMMANDS = {"own": own_command, "page": page_command}  # name → function of the arguments behind the name
+# name → function of the arguments behind the name
+COMMANDS = {
+    "grade": grade_command,
+    "own": own_command,
+    "page": page_command,
+}
 
 
 def course_command(arguments: list[str] | None = None) -> None:

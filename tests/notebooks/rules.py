@@ -37,7 +37,7 @@ from solutions import hides_its_solutions
 
 import notebooks
 from tfbook.course import progress
-from tfbook.course.exercises import MARKS
+from tfbook.course.attempts import MARKS
 from tfbook.course.lessons import LESSONS
 
 MAX_BYTES = 1_000_000
@@ -51,6 +51,8 @@ ENDING = ["What to remember", "Common mistakes", "References"]
 FORBIDDEN = re.compile(r"\b(simply|just|obviously|(?:it is|it's) easy to see)\b", re.IGNORECASE)
 HEADING = re.compile(r"^(#{1,6}) +(.+?) *$", re.MULTILINE)
 EXERCISE = re.compile(r"Exercise (\d+)\b")
+SECTION = re.compile(r"(\d+)\. ")  # a numbered heading
+SECTIONS = re.compile(r"\b[Ss]ections? (\d+(?:(?:, | to | and |, and )\d+)*)\b(?!\.\d)")  # not a paper's, "Section 4.3"
 PIXELS = re.compile(r'"data:image/png;base64,[^"]*"')
 LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|!?\[[^\]]*\]\([^)]*\))*\]\(([^)\s]+)[^)]*\)")
 LOCAL_PATH = re.compile(
@@ -349,6 +351,17 @@ def is_code(comment: str) -> bool:
     return any(isinstance(value, ast.Call | ast.stmt) and not isinstance(value, ast.AnnAssign) for value in values)
 
 
+def numbers_its_sections(lesson: Lesson) -> Iterator[str]:
+    """Numbered sections run 1, 2, 3, … without a gap, and those that the lesson names exist."""
+    found = [int(SECTION.match(text)[1]) for _, marks, text in lesson.headings if marks == "##" and SECTION.match(text)]
+    if found != list(range(1, len(found) + 1)):
+        yield f"its sections are numbered {found}; expected 1, 2, 3, … without a gap"
+    for number, cell in enumerate(lesson.notebook.cells):
+        for named in SECTIONS.finditer(cell.source.partition("## References")[0]):
+            if not {int(each) for each in re.findall(r"\d+", named[1])} <= set(found):
+                yield f"cell {number}: names {named[0]}, and the sections are {found}"
+
+
 def has_exercises(lesson: Lesson) -> Iterator[str]:
     """Numbered headings with stars and minutes, each followed by a check that says "not attempted"."""
     found = [(number, text) for number, _, text in lesson.headings if EXERCISE.match(text)]
@@ -407,6 +420,7 @@ RULES: tuple[Rule, ...] = (
     asks_for_predictions,
     answers_its_predictions,
     ends_with_summary,
+    numbers_its_sections,
     has_exercises,
     has_blank_stubs,
     hides_its_solutions,

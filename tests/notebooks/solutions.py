@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nbformat import NotebookNode
 
 from tfbook.course.exercises import Exercise
+from tfbook.course.grading.likeness import alike, parsed
 from tfbook.course.lessons import LESSONS
 
 if TYPE_CHECKING:
@@ -46,11 +45,6 @@ def references(slug: str) -> dict[str, ast.FunctionDef]:
     return {each.name: parsed(each.reference) for each in exercises if isinstance(each, Exercise)}
 
 
-def parsed(function: Callable[..., Any]) -> ast.FunctionDef:
-    """The definition of a function, from its source."""
-    return next(functions_in(textwrap.dedent(inspect.getsource(function))))
-
-
 def functions(cell: NotebookNode) -> Iterator[ast.FunctionDef]:
     """The functions that a cell defines, methods included; none where it isn't Python alone."""
     try:
@@ -61,21 +55,3 @@ def functions(cell: NotebookNode) -> Iterator[ast.FunctionDef]:
 
 def functions_in(source: str) -> Iterator[ast.FunctionDef]:
     return (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef))
-
-
-def alike(one: ast.FunctionDef, other: ast.FunctionDef) -> bool:
-    """Whether two functions are the same but for the names that they choose."""
-    return _anonymous(one) == _anonymous(other)
-
-
-def _anonymous(function: ast.FunctionDef) -> str:
-    arguments = [argument.arg for argument in function.args.args if argument.arg != "self"]
-    assigned = [
-        node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    ]
-    number = {name: str(i) for i, name in enumerate(dict.fromkeys([*arguments, *assigned]))}
-    body = ast.parse(textwrap.dedent("\n".join(map(ast.unparse, function.body))))
-    for node in ast.walk(body):
-        if isinstance(node, ast.Name):
-            node.id = number.get(node.id, node.id)
-    return ast.dump(body)

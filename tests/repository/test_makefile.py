@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"help", "lab", "refresh", "edit", "test", "test-units", "test-notebooks", "test-real"}
-COMMANDS |= {"pretended-gpu", "lesson", "notebooks", "weave", "tidy", "lint", "clean"}
+COMMANDS |= {"pretended-gpu", "check", "lesson", "notebooks", "weave", "tidy", "lint", "student", "solutions", "clean"}
 RECORDER = """#!/bin/sh
 { printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
 """
@@ -89,6 +89,42 @@ def test_a_failed_installation_is_tried_again(clone: Path) -> None:
     assert make(clone, "test").returncode != 0
     assert not (clone / ".venv/test.stamp").exists()
     assert len(calls(clone)) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyTorch's usual build is the one for CPUs")
+def test_without_a_gpu_pytorch_comes_from_its_own_index(clone: Path) -> None:
+    """Before the rest, which then finds it installed; the index's libraries are the smaller ones."""
+    (clone / ".venv/lab.stamp").unlink()
+    make(clone, "lab", "CPU=1")
+    torch, rest = [call[0] for call in calls(clone)][:2]
+    assert torch.endswith("--index-url https://download.pytorch.org/whl/cpu torch torchvision")
+    assert rest.endswith("--editable .[lab]")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere PyTorch's usual build is the one for CPUs")
+def test_where_that_index_cannot_be_reached_the_usual_build_follows(clone: Path) -> None:
+    """With a sentence that says so."""
+    (clone / ".venv/lab.stamp").unlink()
+    executable(clone / ".venv/bin/python", RECORDER + 'case "$*" in *whl/cpu*) exit 1;; esac\n')
+    result = make(clone, "lab", "CPU=1")
+    assert result.returncode == 0
+    assert "cannot be reached. Its usual build follows" in result.stderr
+    assert (clone / ".venv/lab.stamp").exists()
+
+
+@pytest.mark.parametrize("kind", ["student", "solutions"])
+def test_the_lessons_of_a_class_go_into_a_folder(clone: Path, kind: str) -> None:
+    """One of them, or all."""
+    make(clone, kind, "N=03", "FOLDER=a class")
+    assert [call[0] for call in calls(clone)] == [f"tools/handout.py {kind} a class 03"]
+
+
+def test_check_knows_no_network(clone: Path) -> None:
+    """As `make test`."""
+    make(clone, "check", TFBOOK_MIRROR="/a/mirror")
+    [call] = calls(clone)
+    assert call[0] == "tools/check.py"
+    assert "TFBOOK_OFFLINE=1" in call
 
 
 def test_test_runs_units_then_notebooks_as_without_network(clone: Path) -> None:

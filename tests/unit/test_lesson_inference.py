@@ -18,7 +18,7 @@ from tfbook.generation.frozen import Frozen
 from tfbook.generation.speculative import accept, residual
 from tfbook.lessons.inference import exercises, figures, law, prices, study
 from tfbook.lessons.inference.grouping import uptrain
-from tfbook.lessons.inference.guessing_ahead import Gain, Pair
+from tfbook.lessons.inference.guessing_ahead import Gain
 from tfbook.lessons.inference.levers import bytes_read
 from tfbook.lessons.inference.timing import Predicted
 from tfbook.models.gpt import Gpt
@@ -349,18 +349,6 @@ def test_speculation_is_predicted_from_its_parts() -> None:
     assert found.measured == 2.0
 
 
-def test_pairs_of_levers_are_told_relative_to_the_first_format_alone(teller: Storyteller) -> None:
-    draft, rule = Frozen(study.storyteller("draft").model), (accept, residual)
-    forms = {name: study.in_format(teller.model, name) for name in ("float32", "bfloat16")}
-    found = study.lever_pairs(forms, draft, 2, rule, 1, texts=2)
-    assert [*found] == ["float32", "bfloat16"]
-    assert all(took > 0 for pair in found.values() for took in pair)
-    pairs = {"float32": Pair(4.0, 2.0, 1.0), "int8": Pair(2.0, 2.0, 0.5)}
-    table = study.pair_table(pairs)
-    assert table.loc["float32"].tolist() == ["1.0 ×", "2.0 ×", "4.0 ×"]
-    assert table.loc["int8"].tolist() == ["2.0 ×", "2.0 ×", "8.0 ×"]
-
-
 # ---- the heavy storyteller -----------------------------------------------------------------------------------------
 
 
@@ -433,7 +421,9 @@ def test_blocks_show_who_uses_them() -> None:
 
 def test_the_other_figures_are_drawn() -> None:
     row = {"bytes": 6144, "before": 4.0, "after": 0.5, "lowest": 0.4, "highest": 0.6}
-    figures.draw_groups({6: row, 2: row}, row | {"before": 3.0}, 2, 0.48)
+    assert len(figures.draw_groups({6: row, 2: row}, 0.48).axes) == 2
+    figures.draw_travel()
+    figures.draw_heads()
     steps = {1: law.Step(1e6, 0.001, 0.002), 16: law.Step(4e6, 0.002, 0.003)}
     assert len(figures.draw_batches({"one": steps, "other": steps}).axes) == 2
     lines = figures.draw_law(steps, 0.0005, SLOW).axes[0].get_lines()

@@ -14,8 +14,8 @@ from tfbook.data.stories.errands import (
     read_errand,
     read_question,
 )
-from tfbook.lessons.memory import figures, readers, rules, study, tables
-from tfbook.lessons.memory.asking import answers, ask, asked
+from tfbook.lessons.memory import exercises, figures, readers, rules, study, tables
+from tfbook.lessons.memory.asking import answers, ask, asked, replaced_by, truth
 
 STORY = (
     "Ann lived in the mill. Ann went to the lake. Bo dreamed of the barn. Ann took the ring. Bo went to the lake. "
@@ -59,22 +59,10 @@ def test_the_best_rule_of_each_kind_is_the_tables_maximum() -> None:
     assert table.max().max() < 0.7
 
 
-def test_joined_words_are_question_and_sentences_with_a_space_between() -> None:
-    story = torch.tensor([[[5, 6, 0], [7, 0, 0], [0, 0, 0]], [[5, 6, 8], [7, 8, 9], [4, 0, 0]]])
-    question = torch.tensor([[2, 3, 0], [2, 0, 0]])
-    words, lengths = readers.joined(story, question)
-    assert words[0].tolist()[: lengths[0]] == [2, 3, 0, 5, 6, 0, 7, 0]
-    assert words[1].tolist()[: lengths[1]] == [2, 0, 5, 6, 8, 0, 7, 8, 9, 0, 4, 0]
-    assert words[0, lengths[0] :].abs().sum() == 0
-
-
 def test_readers_learn_and_their_looks_are_shares(small: ErrandSet) -> None:
     batch = small.all[torch.arange(200)]
-    for model, lr in (
-        (study.new_reader(2), 1e-2),
-        (study.new_transformer(), 3e-3),
-        (study.new_sentence_encoder(), 3e-3),
-    ):
+    wider = study.new_sentence_encoder(d_ff=64, tied=False)
+    for model, lr in ((study.new_reader(2), 1e-2), (study.new_sentence_encoder(), 3e-3), (wider, 3e-3)):
         before = readers.answer_loss(model, batch.to(readers.runtime.device())).item()
         study.train_reader(model, steps=30, lr=lr)
         assert readers.answer_loss(model, batch.to(readers.runtime.device())).item() < before
@@ -181,6 +169,92 @@ def test_a_story_with_the_right_sentence_in_sight_is_answered_wrongly() -> None:
     assert (round(found.weights[1][1], 2), round(found.weights[2][5], 2)) == (0.84, 0.87)
 
 
+def test_hiding_a_fact_hurts_in_the_hops_that_read_it() -> None:
+    """The sentences below the table of section 6."""
+    model = study.stored_reader()
+    hop = model.hop
+    table = study.hiding_table(model)
+    right = table.iloc[:, 0]
+    assert model.hop is hop
+    assert right["nothing"] > 0.95
+    assert abs(right["nothing"] - right["another sentence, from all hops"]) < 0.01
+    assert abs(right["nothing"] - right["the first fact, from hops 2 and 3"]) < 0.01
+    assert abs(right["nothing"] - right["the second fact, from hop 1"]) < 0.01
+    assert right["the first fact, from hop 1"] < 0.7
+    assert right["the second fact, from hops 2 and 3"] < 0.15
+    assert study.hiding_claims(table)[8] > 0.8
+
+
+def test_a_hidden_sentence_has_no_weight_in_the_hops_that_do_not_see_it(small: ErrandSet) -> None:
+    model, batch = study.new_reader(3).cpu(), small.all[torch.arange(6)]
+    hidden = batch.support == 1
+    with tables.hidden_from(model, hidden, (1, 3)):
+        weights = model(batch.story, batch.question).weights
+    on = (weights * hidden[:, None]).sum(dim=-1)
+    assert on[:, [0, 2]].eq(0).all()
+    assert on[:, 1].gt(0).all()
+
+
+@pytest.mark.parametrize(
+    ("story", "question", "answer"),
+    [
+        ("Ann took the ring. Ann dropped the ring.", "Who has the ring?", NOBODY),
+        ("Ann went to the mill. Ann went to the lake.", "Where was Ann before the lake?", "the mill"),
+        ("Ann went to the mill. Ann took the ring. Ann went to the lake.", "Where is the ring?", "the lake"),
+        ("Ann went to the mill. Ann went to the lake.", "Where was Ann before the mill?", None),
+        ("Ann had a house in the mill.", "Where is Ann?", None),
+    ],
+)
+def test_the_truth_is_what_the_sentences_say(story: str, question: str, answer: str | None) -> None:
+    acts = read_errand(story)
+    assert truth(acts, read_question(question, acts)) == answer
+
+
+def test_a_broken_story_is_told_from_one_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    model = study.stored_reader()
+    story = "Bo went to the barn. Ann went to the mill. Bo slept. Ann took the ring. Ann dropped the ring. "
+    assert study.break_it(model, story + "Bo laughed.", "Where is the ring?") is not None
+    assert capsys.readouterr().out.startswith("○ not broken: it says the mill, with ")
+    study.break_it(model, story + "Ann went to the lake. Bo laughed.", "Where is the ring?")
+    assert capsys.readouterr().out == "✓ broken: it says the lake, with 91%, but the story says the mill\n"
+    assert study.break_it(model, story, "Who has the hat?") is None
+
+
+def test_a_readers_stand_ins_carry_names_into_the_network() -> None:
+    acts = read_errand(STORY)
+    question = read_question("Who has the ring?", acts)
+    model = study.stored_reader()
+    expected = asked(model, acts, question)
+    assert asked(model, acts, question, exercises.stand_ins.reference) == expected
+
+    def backwards(story: list[list[str]], kinds: dict[str, str]) -> list[list[str]]:
+        numbers = {name: str(3 - [*kinds].index(name) % 4) for name in kinds}
+        return [[kinds[word] + numbers[word] if word in kinds else word for word in line] for line in story]
+
+    assert replaced_by(backwards, read_errand("Ann took the ring."))["Ann"] == "person3"
+    assert asked(model, acts, question, lambda story, kinds: [["took"] * len(line) for line in story]) != expected
+
+
+def test_a_readers_pieces_run_in_the_network(small: ErrandSet) -> None:
+    batch = small.all[torch.arange(6)]
+    pieces = {"bag": exercises.bag.reference, "hop": exercises.hop.reference, "age": exercises.ages.reference}
+    whole, own = (study.new_reader(3, **each).cpu() for each in ({}, pieces))
+    torch.testing.assert_close(own(batch.story, batch.question).logits, whole(batch.story, batch.question).logits)
+    still = study.new_reader(3, age=torch.zeros_like).cpu()
+    with pytest.raises(RuntimeError):
+        still(batch.story, batch.question)  # ages are numbers, not a mask: the part is used
+    query, memory = torch.randn(2, 4), [torch.randn(2, 3, 4) for _ in range(3)]
+    filled = torch.tensor([[True, True, False], [True] * 3])
+    reread = study.reread_by(study.memory_hop)
+    torch.testing.assert_close(reread(query, memory, filled), exercises.reread.reference(query, memory, filled))
+
+
+def test_a_readers_tensors_lie_where_its_arguments_lie() -> None:
+    made = readers.placed(lambda x: torch.arange(3))
+    assert made(torch.zeros(1)).device.type == "cpu"
+    assert made(torch.zeros(1, device="meta")).device.type == "meta"
+
+
 def test_an_encoder_of_sentences_sees_no_padding_and_knows_ages(small: ErrandSet) -> None:
     model, batch = study.new_sentence_encoder(layers=1).cpu().double(), small.all[torch.arange(8)]
     logits = model(batch.story, batch.question).logits
@@ -213,7 +287,7 @@ def test_claims_are_differences_of_what_was_measured() -> None:
     right = {"person": 0.99, "holder": 0.97, "thing": 0.9, "before": 0.95}
     rule = {"person": 0.6, "holder": 0.5, "thing": 0.6, "before": 0.5}
     assert tables.reader_claims(right, rule) == pytest.approx({5: 0.97, 6: 0.9, 7: 0.3})
-    assert tables.part_claims(runs) == pytest.approx({8: 1 - 0.8, 9: 1 - 0.9})
+    assert tables.part_claims(runs) == pytest.approx({12: 1 - 0.8, 13: 1 - 0.9})
     layered = pd.DataFrame(
         {
             "reader": f"{layers} layer{'s' * (layers > 1)} over sentences",
@@ -222,20 +296,25 @@ def test_claims_are_differences_of_what_was_measured() -> None:
         for layers in (1, 2)
         for seed in (1, 2)
     )
-    board = tables.scoreboard(rule, pd.DataFrame([{"reader": "Transformer", "right": rule}]), layered, runs)
+    longer = pd.DataFrame({"right": [dict.fromkeys(ASKING, 0.9), dict.fromkeys(ASKING, 0.8)]})
+    board = tables.scoreboard(rule, layered, longer, runs, pd.DataFrame({"right": [right]}))
     assert [*board] == [
         "best rule",
-        "2 layers over words",
-        "1 layer over sentences",
-        "2 layers over sentences, run 1",
-        "2 layers over sentences, run 2",
         "1 hop",
         "2 hops",
         "3 hops",
+        "3 hops, 8,000 steps",
+        "1 layer",
+        "2 layers, run 1",
+        "2 layers, run 2",
+        "2 layers, 8,000 steps, run 1",
+        "2 layers, 8,000 steps, run 2",
     ]
-    assert board["2 layers over sentences, run 2"]["thing"] == pytest.approx(0.62)
-    assert board["1 layer over sentences"]["thing"] == pytest.approx(0.315)
-    assert tables.layer_claims(layered) == pytest.approx({10: 0.62 - 0.32})
+    assert board["2 layers, run 2"]["thing"] == pytest.approx(0.62)
+    assert board["1 layer"]["thing"] == pytest.approx(0.315)
+    assert board["3 hops, 8,000 steps"] == right
+    assert board["2 layers, 8,000 steps, run 2"]["thing"] == 0.8
+    assert tables.layer_claims(longer) == {9: 0.8}
 
 
 def test_figures_show_what_they_are_given() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import re
 import sys
@@ -11,46 +10,26 @@ import time
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import torch
 
+from tfbook.course.attempts import Answer, Attempt, Cases, CheckResult, attempted, changed_names, snapshot
 from tfbook.course.comparing import difference, same, shortened, shown_apart
 from tfbook.course.errors import error_line
-from tfbook.course.gradients import Slope, gradient_difference, is_real, slopes
+from tfbook.course.gradients import NONE, Slope, gradient_difference, is_real, slopes
 from tfbook.course.lessons import slug_of
 from tfbook.course.relations import Pairs, Sizes, exact_relation, relation, sizes_of, tensors_of
 from tfbook.course.slips import variants
 from tfbook.course.solved import answers, keep, note, note_piece, recalled
-from tfbook.course.trial import TookTooLong, default_settings, functions_as_they_are, time_limit
-
-Answer = Callable[..., Any]
-Cases = Callable[[], Sequence[tuple[Any, ...]]]  # made afresh for each check, so that nobody can spoil them
+from tfbook.course.trial import TookTooLong, default_settings, time_limit
 
 TIME_LIMIT = 10.0  # seconds that an answer may take for all its cases
 SEARCH = 1.0  # seconds in which words for a wrong result are looked for
 OF_ANOTHER_KIND = re.compile(r"the result (is [A-Za-z_]\w*|has (dtype|device|layout) .*); expected ")
-MARKS = {"correct": "✓", "not attempted": "○", "not yet": "○", "raised an error": "✗", "not quite": "✗"}
 STILL_GIVEN = "this is still the given code with its bug, or does the same. For a hint, run ex.{}.hint()"
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The outcome of a check: `status` is one of `MARKS`, `message` says why, `details` show the case, line by line."""
-
-    status: str
-    message: str = ""
-    details: tuple[str, ...] = field(default=(), compare=False)
-
-    @property
-    def reason(self) -> str:
-        """Status and message in one line."""
-        return f"{self.status}: {self.message}" if self.message else self.status
-
-    def __str__(self) -> str:
-        return "\n    ".join([f"{MARKS[self.status]} {self.reason}", *self.details])
 
 
 class Exercise:
@@ -138,33 +117,39 @@ class Exercise:
             return CheckResult("not quite", f"expected the function itself, got {type(answer).__name__}")
         with default_settings():
             known = self._known()  # before the answer runs, which can replace what these results depend on
-            return self._try(answer, known)
+            return self._verdict(self.attempt(answer, known.changes), known)
+
+    def attempt(self, answer: Answer, may_change: Collection[str]) -> Attempt:
+        """What the answer makes of the cases, up to the first in which it fails; never raises."""
+        return attempted(answer, self.cases, self.names, self.learns, may_change, TIME_LIMIT)
+
+    def judge_attempt(self, attempt: Attempt) -> CheckResult:
+        """The verdict on an attempt that was made elsewhere."""
+        with default_settings():
+            return self._verdict(attempt, self._known())
+
+    def may_change(self) -> list[str]:
+        """The arguments that the solution changes, such as a model that it trains."""
+        return sorted(self._known().changes)
 
     def _known(self) -> _Known:
         return _known(self.reference, self.cases, self.learns)
 
-    def _try(self, answer: Answer, known: _Known) -> CheckResult:
-        results: list[Any] = []
-        try:
-            with time_limit(TIME_LIMIT):
-                for case in self.cases():
-                    outcome = _call(answer, case, self.names, known.changes)
-                    if isinstance(outcome, CheckResult):
-                        return self._mistake(results, known) or outcome
-                    results.append(outcome.result)
-                if same(known.results, results):
-                    return self._learnable(answer, known)
-        except TookTooLong:
-            number = min(len(results) + 1, len(known.results))
-            message = f"case {number} did not finish within {TIME_LIMIT:g} seconds; does a loop never end?"
-            return CheckResult("not quite", message)
-        return self._refused(results, known)
-
-    def _learnable(self, answer: Answer, known: _Known) -> CheckResult:
-        """The verdict on an answer whose results are right: its gradients have to be, too, where there are any."""
-        for number, (case, expected) in enumerate(zip(self.cases(), known.slopes, strict=True), start=1):
-            if expected and (found := gradient_difference(answer, case, self.learns, expected)):
-                return CheckResult("not quite", f"case {number} of {len(known.slopes)}: {found}")
+    def _verdict(self, attempt: Attempt, known: _Known) -> CheckResult:
+        results, ending = attempt.results, attempt.ending
+        if ending and attempt.late:
+            return ending
+        if ending:
+            return self._mistake(results, known) or ending
+        if not same(known.results, results):
+            return self._refused(results, known)
+        slopes = attempt.slopes()
+        for number, expected in enumerate(known.slopes, start=1):
+            found = next(slopes, NONE)
+            if isinstance(found, CheckResult):
+                return found
+            if expected and (wrong := gradient_difference(found, expected)):
+                return CheckResult("not quite", f"case {number} of {len(known.slopes)}: {wrong}")
         return CheckResult("correct")
 
     def _mistake(self, results: list[Any], known: _Known) -> CheckResult | None:
@@ -288,52 +273,7 @@ def source_of(function: Answer) -> str:
     return "".join(lines[first:])
 
 
-# ---- trying an answer on one case --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    result: Any
-
-
-def _call(answer: Answer, case: tuple[Any, ...], names: Sequence[str], may_change: Collection[str]) -> Any:
-    """The outcome of an answer on one case, or the verdict where there is none."""
-    arguments = copy.deepcopy(case)
-    before = [_snapshot(argument) for argument in arguments]
-    try:
-        with default_settings(), functions_as_they_are():
-            result = answer(*arguments)
-    except (KeyboardInterrupt, TookTooLong):
-        raise
-    except BaseException as error:
-        if type(error) is NotImplementedError and not error.args:  # PyTorch's own say what is not implemented
-            return CheckResult("not attempted")
-        return CheckResult("raised an error", error_line(error, answer))
-    if result is None or result is ...:
-        return CheckResult("not attempted", "the function returns nothing yet")
-    if changed := [name for name in _changed(names, before, arguments) if name not in may_change]:
-        advice = getattr(arguments[names.index(changed[0])], "advice", "leave it as it came")
-        return CheckResult("not quite", f"your function changes its argument {changed[0]!r}; {advice}")
-    return _Outcome(result)
-
-
-def _changed(names: Sequence[str], before: Sequence[Any], arguments: Sequence[Any]) -> list[str]:
-    """The names of the arguments that differ from their snapshots."""
-    after = map(_snapshot, arguments)
-    return [name for name, old, new in zip(names, before, after, strict=True) if difference(old, new)]
-
-
-def _snapshot(value: Any) -> Any:
-    """A copy that shows later whether the value was changed: functions by who they are, modules by their numbers."""
-    if isinstance(value, torch.nn.Module):
-        return [tensor.detach().clone() for tensor in value.state_dict().values()]
-    if isinstance(value, partial):
-        return id(value), _snapshot(value.args), _snapshot([*value.keywords.values()])
-    if type(value) in (list, tuple):
-        return type(value)(map(_snapshot, value))
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    return id(value) if callable(value) else copy.deepcopy(value)
+# ---- results --------------------------------------------------------------------------------------------------
 
 
 def _wrong_alike(known: Any, result: Any, mistaken: Any) -> bool:
@@ -379,9 +319,9 @@ def _known(reference: Answer, cases: Cases, learns: tuple[str, ...]) -> _Known:
     names, results, changes = list(inspect.signature(reference).parameters), [], set()
     with default_settings():
         for case in cases():
-            before = [_snapshot(argument) for argument in case]
+            before = [snapshot(argument) for argument in case]
             results.append(reference(*case))
-            changes |= set(_changed(names, before, case))
+            changes |= set(changed_names(names, before, case))
         learnable = any(learns) and any(map(is_real, results))
         found = [slopes(reference, case, learns) if learnable else {} for case in cases()]
     return _Known(results, changes, found)

@@ -15,6 +15,7 @@ from tfbook.models.config import Savable
 
 Bag = Callable[[Tensor], Tensor]
 Hop = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+Age = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +80,13 @@ class MemoryNetwork(nn.Module):
 
     A hop compares u with addresses A x + T_A and mixes contents C x + T_C, where x is a sentence and T a learned vector
     for its age. With adjacent tying A of a hop is C of the one before it, B is the first A, W the last C, and H is the
-    identity; layer-wise, all hops share A and C, and H is learned. `bag` and `hop` are the parts that lesson 18 writes.
+    identity; layer-wise, all hops share A and C, and H is learned. `bag`, `hop` and `age` are the parts that
+    lesson 18 writes.
     """
 
-    def __init__(self, config: MemoryConfig, *, bag: Bag = weighted_bag, hop: Hop = memory_hop):
+    def __init__(self, config: MemoryConfig, *, bag: Bag = weighted_bag, hop: Hop = memory_hop, age: Age = ages):
         super().__init__()
-        self.config, self.bag, self.hop = config, bag, hop
+        self.config, self.bag, self.hop, self.age = config, bag, hop, age
         d = config.d_model
         layered = config.tying == "layer-wise"
         count = 2 if layered else config.hops + 1
@@ -106,7 +108,7 @@ class MemoryNetwork(nn.Module):
         if story.shape[1] > self.config.sentences:
             raise ValueError(f"the story has {story.shape[1]} sentences; expected at most {self.config.sentences}")
         filled = story.ne(0).any(dim=-1)
-        age = ages(filled)
+        age = self.age(filled)
         memory = [self.bag(table(story)) + time(age) for table, time in zip(self.tables, self.times, strict=True)]
         last: Any = self.tables[-1]
         query, looked = self.bag(self.tables[0](question)), []

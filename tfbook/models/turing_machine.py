@@ -194,7 +194,7 @@ class TuringMachine(nn.Module):
     """A controller with one write head and one read head on a memory of slots; each step writes, then reads.
 
     Both heads start at slot 0. The weights do not depend on the number of slots, so a machine trained with 32 runs with
-    any number. `address` may be exchanged for a function of the same kind.
+    any number. `address` and `write` may be exchanged for functions of the same kind.
     """
 
     def __init__(self, config: MachineConfig):
@@ -202,6 +202,7 @@ class TuringMachine(nn.Module):
         width, shifts = config.width, 2 * config.reach + 1
         self.config = config
         self.address: Callable[..., Addressing] = address
+        self.write: Callable[..., Tensor] = write_memory
         self.controller = CONTROLLERS[config.controller](config.d_input + width, config.d_hidden)
         self.sizes = (width, 1, 1, shifts, 1)  # of a Head
         self.read_head = nn.Linear(config.d_hidden, sum(self.sizes))
@@ -229,7 +230,7 @@ class TuringMachine(nn.Module):
         hidden, kept = self.controller(torch.cat([x, state.read], dim=-1), state.controller)
         erase, add = self.change(hidden).chunk(2, dim=-1)
         writing = self.address(state.memory, state.writing, self.head(self.write_head(hidden))).weights
-        memory = write_memory(state.memory, writing, erase.sigmoid(), torch.tanh(add))
+        memory = self.write(state.memory, writing, erase.sigmoid(), torch.tanh(add))
         reading = self.address(memory, state.reading, self.head(self.read_head(hidden))).weights
         read = read_memory(memory, reading)
         return self.output(torch.cat([hidden, read], dim=-1)), MachineState(memory, reading, writing, read, kept)

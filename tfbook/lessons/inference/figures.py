@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfbook.course.roofline import Roofline
+from tfbook.lessons.inference.drawings import (
+    draw_heads as draw_heads,
+    draw_round as draw_round,
+    draw_travel as draw_travel,
+)
 from tfbook.plot.curves import label_ends
-from tfbook.plot.house import COLORS, EDGE, INK, SOFT, Method
+from tfbook.plot.house import COLORS, EDGE, INK, ROLES, SOFT, Method
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from tfbook.lessons.inference.guessing_ahead import Acceptance, Gain
+    from tfbook.lessons.inference.guessing_ahead import Acceptance, Gain, Pair
     from tfbook.lessons.inference.law import Step
     from tfbook.lessons.inference.timing import Predicted
 
@@ -37,8 +42,12 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "ended; with continuous batching, the next story takes a seat at once, and everything ends earlier."
     ),
     "groups": (
-        "Two panels, loss against groups. Right after the conversion, the mean of heads is worse than the first heads; "
-        "after training further, it is better, and near the storyteller's loss."
+        "Two panels, loss against groups. Right after the conversion, the loss is several nats; after training "
+        "further, it is near the storyteller's again, a little higher with fewer groups."
+    ),
+    "pairs": (
+        "A grid: rows for the formats float32, bfloat16 and 8 bits, columns for one text, guesses, 16 texts, and both. "
+        "Each cell has its speed and the product of its levers' speeds, which is larger for 8 bits and for both."
     ),
     "speeds": (
         "Speed against the number of proposals. The heavy storyteller's curve rises far above one, beside its "
@@ -48,9 +57,14 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
 TITLES = {
     "law": "Small models wait for calls, large ones for their bytes",
     "speeds": "Guessing ahead pays where reading the weights takes the time",
+    "pairs": "Levers that use the same idle arithmetic don't multiply",
     "prefill": "By the roofline, arithmetic limits prefill, and memory limits decode",
 }
 CAPTIONS = {
+    "pairs": (
+        "Heavy storyteller: times as fast as float32 with one text. Small: what its levers alone, multiplied, would "
+        "give. Darker: nearer to that. * By the formula, from measured parts, with two guesses per text."
+    ),
     "timeline": "Each bar is a story, numbered by arrival. White is paid for and not used.",
 }
 
@@ -219,33 +233,19 @@ def draw_pool(tables: Mapping[str, Sequence[int]], blocks: int, columns: int = 1
 # ---- groups ----------------------------------------------------------------------------------------------------------
 
 
-def draw_groups(
-    found: Mapping[int, Mapping[str, float]], first: Mapping[str, float], groups: int, original: float
-) -> Figure:
-    """The loss against the groups: right after the conversion, and after some training, with the spread over seeds.
-
-    `first` is the other conversion, to `groups` groups.
-    """
+def draw_groups(found: Mapping[int, Mapping[str, float]], original: float) -> Figure:
+    """The loss against the groups: right after the conversion, and after some training, with the spread over seeds."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.8))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.6))
     places = range(len(found))
-    other = [*found].index(groups)
     left.plot(places, [row["before"] for row in found.values()], color=COLORS[0], marker="o")
-    left.plot(other, first["before"], color=COLORS[1], marker="s", linestyle="none")
-    for place, row in [*zip(places, found.values(), strict=True), (other, first)]:
-        color, marker = (COLORS[1], "s") if row is first else (COLORS[0], "o")
-        spread = [[row["after"] - row["lowest"]], [row["highest"] - row["after"]]]
-        right.errorbar([place], [row["after"]], spread, color=color, marker=marker, capsize=3)
-    right.plot(places, [row["after"] for row in found.values()], color=COLORS[0], marker="none")
-    left.annotate(
-        "mean of heads", (other, found[groups]["before"]), xytext=(-8, 4), ha="right", **BESIDE, color=COLORS[0]
-    )
-    left.annotate("first heads", (other, first["before"]), xytext=(9, -4), **BESIDE, color=COLORS[1])
-    right.annotate("first heads", (other, first["after"]), xytext=(9, -4), **BESIDE, color=COLORS[1])
-    right.annotate(
-        "mean of heads", (other, found[groups]["after"]), xytext=(-20, 8), ha="right", **BESIDE, color=COLORS[0]
-    )
+    after = [row["after"] for row in found.values()]
+    spread = [
+        [row["after"] - row["lowest"] for row in found.values()],
+        [row["highest"] - row["after"] for row in found.values()],
+    ]
+    right.errorbar(places, after, spread, color=COLORS[0], marker="o", capsize=3)
     for axes, title in ((left, "Right after the conversion"), (right, "After 2% of the training steps")):
         axes.axhline(original, color=SOFT, linestyle="--", linewidth=1.3)
         axes.set_xticks(places, [f"{count}\n{row['bytes']:,.0f} bytes" for count, row in found.items()])
@@ -258,35 +258,6 @@ BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": 10}
 
 
 # ---- speculation -----------------------------------------------------------------------------------------------------
-
-
-def draw_round() -> Figure:
-    """One round: the draft proposes four words one by one, the large model judges all of them in one pass."""
-    from tfbook.plot import Schematic
-
-    picture = Schematic("The draft guesses four words; the large model reads all of them at once", gap=(16, 30))
-    words = ("was", "a", "kind", "bear")
-    quotients = ("p/q = 1.2", "p/q = 0.9", "p/q = 2.0", "p/q = 0.1")
-    verdicts = ("accept", "u = 0.4: accept", "accept", "u = 0.7: reject")
-    for row, name in enumerate(("the draft, four steps", "the large model, one pass", "the rule", "the text goes on")):
-        picture.text(name, (0, row), align="left", size=10)
-    text = picture.tokens(["once", "there"], (1, 0), "stream", label="text so far")
-    drafted = [picture.box(word, (column, 0), "key") for column, word in enumerate(words, start=2)]
-    judge = picture.box("p for each place, side by side", ((1, 6), 1), "query")
-    for before, box in zip([text, *drafted], drafted, strict=False):
-        picture.arrow(before, box, role="key")
-    judged = [
-        picture.box(verdict, (column, 2), "value" if "accept" in verdict else "weight", note=quotient, size=9.5)
-        for column, (quotient, verdict) in enumerate(zip(quotients, verdicts, strict=True), start=2)
-    ]
-    for box, verdict in zip(drafted, judged, strict=True):
-        picture.arrow(box, judge, role="key", sides=("bottom", "top"))
-        picture.arrow(judge, verdict, role="query", sides=("bottom", "top"))
-    kept = [picture.box(word, (column, 3), "value") for column, word in enumerate(words[:3], start=2)]
-    new = picture.box("fox", (5, 3), "weight", note="from max(0, p − q)")
-    for verdict, box in zip(judged, [*kept, new], strict=True):
-        picture.arrow(verdict, box, sides=("bottom", "top"))
-    return picture.figure()
 
 
 def draw_rule(words: Sequence[str], p: Sequence[float], q: Sequence[float]) -> Figure:
@@ -340,4 +311,35 @@ def draw_speeds(models: Mapping[str, Sequence[Gain]]) -> Figure:
     axes.set_xticks(ks)
     axes.set_title(TITLES["speeds"])
     label_ends(axes)
+    return figure
+
+
+# ---- pairs of levers -------------------------------------------------------------------------------------------------
+
+
+def draw_pairs(pairs: Mapping[str, Pair]) -> Figure:
+    """A grid of formats and of other levers: the speed of each pair, and that of its levers multiplied."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    first, *_ = pairs.values()
+    columns = {"plain": "one text", "guessing": "guesses", "together": "16 texts", "both": "16 texts, guesses *"}
+    figure, axes = plt.subplots(figsize=(8.2, 0.85 * len(pairs) + 1.1))
+    figure.set_label("schematic")
+    for row, (form, pair) in enumerate(pairs.items()):
+        axes.text(-0.08, row + 0.45, form, ha="right", va="center", fontsize=11, color=INK)
+        for column, (key, title) in enumerate(columns.items()):
+            speed = first.plain / getattr(pair, key)
+            multiplied = pair.multiplied(key, first)
+            share = min(1.0, speed / multiplied) if multiplied else 0.0
+            fill, ink = ROLES["query"].shade(0.8 * share) if multiplied else ("#f2f2f2", INK)
+            axes.add_patch(Rectangle((column, row), 0.96, 0.9, facecolor=fill, edgecolor=EDGE))
+            middle = column + 0.48
+            axes.text(middle, row + 0.36, f"{speed:.1f} ×", ha="center", va="center", fontsize=13, color=ink)
+            note = f"multiplied: {multiplied:.1f} ×" if multiplied else "one lever" if speed != 1 else "no lever"
+            axes.text(middle, row + 0.7, note, ha="center", va="center", fontsize=9, color=ink)
+            if not row:
+                axes.text(middle, -0.12, title, ha="center", va="bottom", fontsize=11, color=INK)
+    axes.set(xlim=(-0.05, len(columns)), ylim=(len(pairs), -0.35), title=TITLES["pairs"])
+    axes.set_axis_off()
     return figure

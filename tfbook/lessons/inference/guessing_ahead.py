@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from tfbook.generation.speculative import (
     Speculation,
     accept,
     expected_speedup,
+    expected_tokens,
     overlap,
     residual,
 )
@@ -245,11 +247,34 @@ def gain_table(models: Mapping[str, Sequence[Gain]], k: int) -> Any:
 
 
 class Pair(NamedTuple):
-    """Seconds per token of a model in one format: one text, plain and with guesses, and in a step of sixteen texts."""
+    """Seconds per token of a model in one format: one text, plain and with guesses, and in a step of sixteen texts.
+
+    `both` is that of sixteen texts with a few guesses each, as it follows from the times of a round's parts.
+    """
 
     plain: float
     guessing: float
     together: float
+    both: float
+
+    def multiplied(self, key: str, first: Pair) -> float | None:
+        """The speeds of the levers of `key`, each alone, multiplied; None for fewer than two levers.
+
+        `first` is the format that is no lever: the others' format is one more beside those of `first`'s columns.
+        """
+        levers: dict[str, list[float]] = {"plain": [], "guessing": [first.guessing], "together": [first.together]}
+        levers["both"] = levers["guessing"] + levers["together"]
+        alone = levers[key] + ([] if self is first else [self.plain])
+        return prod(first.plain / took for took in alone) if len(alone) > 1 else None
+
+    def share(self, key: str, first: Pair) -> float:
+        """A pair's speed, divided by what its levers multiplied would give. Raises ValueError for a lone lever."""
+        if (multiplied := self.multiplied(key, first)) is None:
+            raise ValueError(f"{key} of this format is no pair of levers")
+        return first.plain / getattr(self, key) / multiplied
+
+
+FEW = 2  # guesses for each of many texts, which leave little arithmetic
 
 
 def lever_pairs(
@@ -261,28 +286,22 @@ def lever_pairs(
     *,
     texts: int = 16,
 ) -> dict[str, Pair]:
-    """Each format of a model alone, with k guesses, and with `texts` texts in a step; all take turns."""
-    guess = partial(Speculation, draft=draft, k=k, accept=rule[0], residual=rule[1])
+    """Each format of a model alone, with k guesses, with `texts` texts in a step, and with both; all take turns."""
+    ways = {name: Speculation(form, draft, k=k, accept=rule[0], residual=rule[1]) for name, form in forms.items()}
     runs: dict[Any, Callable[..., Tensor]] = {}
     for name, form in forms.items():
-        runs |= {(name, "plain"): partial(sampling.generate, form), (name, "guessing"): guess(form).generate}
+        runs |= {(name, "plain"): partial(sampling.generate, form), (name, "guessing"): ways[name].generate}
     took = race(runs, rounds, stories=2, length=40)
-    shared = seconds({name: reading(form, batch=texts) for name, form in forms.items()}, rounds, repeats=3)
-    return {name: Pair(took[name, "plain"], took[name, "guessing"], shared[name] / texts) for name in forms}
-
-
-def pair_table(pairs: Mapping[str, Pair]) -> Any:
-    """How many times as fast as the first format's plain decoding each pair is, as a table."""
-    import pandas as pd
-
-    base = next(iter(pairs.values())).plain
-    columns = {"plain": "one text", "guessing": "and guesses", "together": "16 texts"}
-    return pd.DataFrame(
-        {
-            title: {name: f"{base / getattr(pair, key):.1f} ×" for name, pair in pairs.items()}
-            for key, title in columns.items()
-        }
-    )
+    parts: dict[Any, Callable[[], None]] = {"draft": reading(draft, batch=texts)}
+    for name, form in forms.items():
+        parts |= {(name, 1 + new): reading(form, batch=texts, new=1 + new) for new in (0, FEW)}
+    times = seconds(parts, rounds, repeats=2)
+    found = {}
+    for name, way in ways.items():
+        tokens = texts * expected_tokens(way.passes.acceptance, FEW)
+        both = (FEW * times["draft"] + times[name, 1 + FEW]) / tokens
+        found[name] = Pair(took[name, "plain"], took[name, "guessing"], times[name, 1] / texts, both)
+    return found
 
 
 def tell_stories(write: Callable[..., Tensor], stories: int, length: int) -> None:

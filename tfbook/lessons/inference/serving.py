@@ -53,6 +53,22 @@ def served(
     return Engine(model, schedule=schedule, clock=clock, **sizes).run(requests)
 
 
+def middle_runs(
+    model: LanguageModel,
+    schedules: Mapping[str, Scheduler],
+    queue: Callable[[], Sequence[Request]],
+    rounds: int = 3,
+    **sizes: Any,
+) -> dict[str, Served]:
+    """For each scheduler the run of middle throughput, of so many in turns; each run serves a new `queue`."""
+    runs = [{name: served(model, each, queue(), **sizes) for name, each in schedules.items()} for _ in range(rounds)]
+
+    def speed(run: Served) -> float:
+        return run.summary()["throughput"]
+
+    return {name: sorted((run[name] for run in runs), key=speed)[rounds // 2] for name in schedules}
+
+
 def summaries(found: Mapping[str, Served], names: Mapping[str, str]) -> Any:
     """The summaries of several runs as a table; `names` says which rows, and how they are headed."""
     import pandas as pd

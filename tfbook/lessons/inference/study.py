@@ -29,7 +29,6 @@ from tfbook.lessons.inference.guessing_ahead import (
     gain_table as gain_table,
     gains as gains,
     lever_pairs as lever_pairs,
-    pair_table as pair_table,
     race as race,
     rule_counts as rule_counts,
     same_source as same_source,
@@ -60,9 +59,14 @@ from tfbook.lessons.inference.prices import (
     price_table as price_table,
     prices as prices,
 )
+from tfbook.lessons.inference.racing import (
+    race_lanes as race_lanes,
+    show_race as show_race,
+)
 from tfbook.lessons.inference.serving import (
     OPENING as OPENING,
     for_engine as for_engine,
+    middle_runs as middle_runs,
     queue_of as queue_of,
     schedule as schedule,
     served as served,

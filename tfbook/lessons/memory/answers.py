@@ -5,24 +5,21 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "rules": """
-The keyword search gets 65% of *Where is Ann?* and 34% of *Where is the ring?*. The first is good, but not good
-enough: Ann may have dreamed of a place since her last walk, told somebody about one, or been introduced with her
-house. The second is hardly a guess, because the place is not in any sentence about the ring.
+The keyword search gets 65% of *Where is Ann?*: she may have dreamed of a place since her last walk, or been
+introduced with her house. It gets 34% of *Where is the ring?*, because the place isn't in any sentence about the ring.
 
-In every column, the best of the six rules stays below two thirds. So there is something to learn here, and the
-number to beat is the largest of each column.
+The number to beat is the largest of each column, and all of them are below two thirds.
 """,
         "order": """
-Not at all: the distance is 0. The two sentences have the same words, and a sum does not care about order. A
-network that reads such bags could not tell from this sentence who has the ring now.
+The distance is 0. The two sentences have the same words, and a sum doesn't care about order. A network that reads
+such bags could not tell from this sentence who has the ring now.
 """,
         "one_hop": """
 Questions that follow from one fact are answered almost always, by one hop as by three. *Where is the ring?* is
 right 56% of the time with one hop, and 92% with two. A third hop adds little.
 
 *Where was Ann before the mill?* lies in between: 70%, then 89%. Both of its facts name Ann, so a single hop can
-look at both. But which of her other walks came right before the one to the mill? That depends on the age of the
-walk to the mill, which has to be read first.
+look at both. But which walk came right before the one to the mill depends on the age of that one.
 """,
         "parts": """
 Ages matter everywhere: without them, *Where is Ann?* falls from almost 100% to 77%, and *Where was Ann before
@@ -33,25 +30,21 @@ given it, in an earlier sentence. And *Where is the ring?* is even 2 points bett
 seeds. So places are worth having for the question that needs them, and not for free.
 """,
         "copying": """
-Not far. The small LSTM, of the machine's size, gets a fifth of the bits wrong at 5 vectors already, and the large
-one copies 5, but not all of 10; at 20 it gets a third of the bits wrong. Both fade toward the coin's half.
+Not far. The small LSTM gets a fifth of the bits wrong at 5 vectors already, the large one a third at 20.
 
-The fourth curve is a machine with 2,550 parameters, hardly more than the small LSTM. At 20 vectors it gets less than
-one bit in fifty wrong with every seed. It has a tape of 32 slots: up to there the machine that ships copies, and at 33
-vectors half of its bits are wrong, more than the large LSTM's at 30. So its memory has an end, too.
-
-(The little Transformer did not learn to copy even 10 in these 2,000 steps, so its curve says little about
-Transformers.)
+The fourth curve is a machine of the small LSTM's size. At 20 vectors it gets less than one bit in fifty wrong with
+every seed. But its tape has 32 slots: at 33 vectors about half are wrong, more than the large LSTM's at 30. (The
+little Transformer did not learn to copy even 10 in these 2,000 steps, so its curve says little about Transformers.)
 """,
         "tape": """
-It jumps. Look at the read head: while the machine listens, its weights are spread thin, and at the mark it is
-suddenly at slot 31, where the first vector was written. There its gate opens to 0.9, so this is addressing by
-content. Shut the gate at this one step, and almost half of the bits are wrong.
+It jumps. While the machine listens, the read head is spread thin; at the mark it is suddenly at slot 31, where the
+first vector was written. There its gate opens to 0.9: addressing by content. Shut the gate at this one step, and almost
+half of the bits are wrong.
 
-From there on it walks one slot per step, back along the same path: addressing by location. The gate is not shut for
-that, it stays near 0.4; but content now fits all slots alike, so the place of the step before decides. (The tape is a
-circle: both heads begin at slot 0 and walk over its end. And at the last step the machine reads slot 11, where no
-vector was written: it says what it read one step earlier.)
+From there on it walks one slot per step, along the same path: addressing by location. The gate stays near 0.4, but
+content now fits all slots alike, so the place of the step before decides. (The tape is a circle: both heads begin at
+slot 0 and walk over its end. At the last step the machine reads slot 11, where no vector was written: it says what it
+read one step earlier.)
 """,
         "pondering": """
 As many as there are hops: 1, 3 and 5, in all three runs. It stops when it reads that the place it has come to is a

@@ -207,7 +207,7 @@ def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
     axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
     axes.set_yticks(heights, [*rows])
-    axes.set_title("A second hop finds the second fact; a second layer can")
+    axes.set_title("A layer does what a hop does, after more steps")
     axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     axes.grid(visible=False, axis="y")
     return figure, "; ".join(

@@ -128,4 +128,4 @@ def pondering(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 600, lr: float =
 def claims_of_pondering(rows: DataFrame) -> dict[int, float]:
     """How many more steps five hops take than one, at least: over all seeds and prices."""
     adaptive = rows[rows.most > 1].pivot_table(index=["walker", "seed"], columns="hops", values="steps")
-    return {14: float((adaptive[HOPS] - adaptive[1]).min())}
+    return {15: float((adaptive[HOPS] - adaptive[1]).min())}

@@ -1,9 +1,10 @@
-"""Readers of errands: the lesson's memory network, a Transformer of its size, and how both are trained and judged."""
+"""Readers of errands: the lesson's memory network, a Transformer encoder, and how both are trained and judged."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from tfbook.data.stories.errand_sets import IDS, ErrandBatch, ErrandSet
 from tfbook.data.stories.errands import ASKING, LONGEST
 from tfbook.models.blocks import Config, Stack
 from tfbook.models.memory_network import (
+    Age,
     Bag,
     Hop,
     MemoryConfig,
@@ -26,7 +28,6 @@ from tfbook.models.memory_network import (
     memory_hop,
     weighted_bag,
 )
-from tfbook.models.transformer import Encoder
 
 WIDTH, LR = 48, 5e-3
 STORIES, UNSEEN, FIRST_UNSEEN = 6000, 1000, 10_000_000  # of training, of tests, and the first seed of these
@@ -49,11 +50,36 @@ def unseen() -> ErrandBatch:
     return unseen_errands().all
 
 
-def new_reader(hops: int = 3, *, seed: int = 1, bag: Bag = weighted_bag, hop: Hop = memory_hop) -> MemoryNetwork:
+def new_reader(
+    hops: int = 3, *, seed: int = 1, bag: Bag = weighted_bag, hop: Hop = memory_hop, age: Age = ages
+) -> MemoryNetwork:
     """An untrained memory network for errands."""
     runtime.seed(seed)
     config = MemoryConfig(vocab=len(IDS), sentences=LONGEST, d_model=WIDTH, hops=hops)
-    return MemoryNetwork(config, bag=bag, hop=hop).to(runtime.device())
+    return MemoryNetwork(config, bag=placed(bag), hop=placed(hop), age=placed(age)).to(runtime.device())
+
+
+def placed(piece: Callable[..., Any]) -> Callable[..., Any]:
+    """A reader's function that also runs on a GPU: the tensors that it makes lie where its first argument lies."""
+
+    def there(first: Tensor, *others: Tensor) -> Any:
+        if first.device.type == "cpu":
+            return piece(first, *others)
+        with first.device:
+            return piece(first, *others)
+
+    return there
+
+
+def reread_by(hop: Hop) -> Callable[[Tensor, list[Tensor], Tensor], Tensor]:
+    """The query after all hops: each compares with one tensor of sentences and takes from the next one."""
+
+    def reread(query: Tensor, memory: list[Tensor], filled: Tensor) -> Tensor:
+        for addresses, contents in pairwise(memory):
+            query = query + hop(query, addresses, contents, filled)[0]
+        return query
+
+    return reread
 
 
 def falling(step: int, steps: int) -> float:
@@ -102,30 +128,18 @@ def looks(model: nn.Module, batch: ErrandBatch | None = None) -> dict[str, list[
     }
 
 
-class TransformerReader(nn.Module):
-    """A Transformer encoder that reads question and story as one sequence; the first position gives the answer."""
-
-    def __init__(self, *, d_model: int = 32, layers: int = 2, d_ff: int = 40):
-        super().__init__()
-        self.encoder = Encoder(len(IDS), Config(d_model=d_model, layers=layers, heads=4, d_ff=d_ff, dropout=0.0))
-
-    def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
-        """Logits over the vocabulary; no weights, since no hop looks at whole sentences."""
-        words, lengths = joined(story, question)
-        states = self.encoder(words, lengths).states
-        logits = states[:, 0] @ self.encoder.embed.weight.T
-        return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
-
-
 class SentenceEncoder(nn.Module):
     """A Transformer encoder whose positions are the question and the sentences: the bags and ages of the hops."""
 
-    def __init__(self, *, layers: int = 2, d_model: int = 32, d_ff: int = 40):
+    def __init__(self, *, layers: int = 2, d_model: int = 32, d_ff: int = 40, tied: bool = True):
         super().__init__()
         sizes = Config(d_model=d_model, layers=layers, heads=4, d_ff=d_ff, dropout=0.0, position="none")
         self.table = nn.Embedding(len(IDS), d_model, padding_idx=0)
         self.times = nn.Embedding(LONGEST + 1, d_model)  # the last one for the question
         self.stack = Stack(sizes)
+        self.output = nn.Linear(d_model, len(IDS), bias=not tied)
+        if tied:
+            self.output.weight = self.table.weight
 
     def forward(self, story: Int[Tensor, "batch sentence word"], question: Int[Tensor, "batch word"]) -> MemoryReading:
         """Logits over the vocabulary, from the question's position; no weights, since its heads are not hops."""
@@ -133,28 +147,8 @@ class SentenceEncoder(nn.Module):
         asked = weighted_bag(self.table(question)) + self.times.weight[-1]
         told = weighted_bag(self.table(story)) + self.times(ages(filled))
         states = self.stack(torch.cat([asked[:, None], told], dim=1), Lengths(1 + filled.sum(dim=1)))
-        logits = states[:, 0] @ self.table.weight.T
+        logits = self.output(states[:, 0])
         return MemoryReading(logits, logits.new_zeros(len(logits), 0, story.shape[1]))
-
-
-def joined(story: Tensor, question: Tensor) -> tuple[Int[Tensor, "batch time"], Int[Tensor, " batch"]]:
-    """The words of question and story in one row each, padding at its end, and how many there are.
-
-    The padding after each sentence is moved, all but one place, which separates it from the next one.
-    """
-    with_end = F.pad(torch.cat([question[:, None], story], dim=1), (0, 1))
-    real = with_end.ne(0)
-    kept = real | (real.roll(1, dims=-1) & ~real)  # the first place behind each sentence's last word
-    flat, kept = with_end.flatten(1), kept.flatten(1)
-    order = (~kept).long().argsort(dim=1, stable=True)
-    lengths = kept.sum(dim=1)
-    return flat.gather(1, order)[:, : int(lengths.max())], lengths
-
-
-def new_transformer(*, seed: int = 1, **sizes: Any) -> TransformerReader:
-    """An untrained Transformer reader."""
-    runtime.seed(seed)
-    return TransformerReader(**sizes).to(runtime.device())
 
 
 def new_sentence_encoder(*, seed: int = 1, **sizes: Any) -> SentenceEncoder:

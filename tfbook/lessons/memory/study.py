@@ -20,7 +20,7 @@ from tfbook.lessons.memory import (
     pondering as pondering,
 )
 from tfbook.lessons.memory.answers import answer as answer
-from tfbook.lessons.memory.asking import ask as ask, verbs as verbs
+from tfbook.lessons.memory.asking import ask as ask, break_it as break_it, verbs as verbs
 from tfbook.lessons.memory.claims import CLAIMS as CLAIMS
 from tfbook.lessons.memory.readers import (
     Build,
@@ -28,11 +28,13 @@ from tfbook.lessons.memory.readers import (
     looks as looks,
     new_reader as new_reader,
     new_sentence_encoder as new_sentence_encoder,
-    new_transformer as new_transformer,
+    reread_by as reread_by,
     train_reader as train_reader,
     unseen as unseen,
 )
 from tfbook.lessons.memory.tables import (
+    hiding_claims as hiding_claims,
+    hiding_table as hiding_table,
     hop_claims as hop_claims,
     layer_claims as layer_claims,
     left_behind_table as left_behind_table,
@@ -107,17 +109,6 @@ RATES = (1e-3, 3e-3, 1e-2)
 
 
 @experiment
-def rival(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 1500, tried: int = 250) -> list[dict[str, Any]]:
-    """A Transformer encoder with as many parameters, at the best of three rates in short runs."""
-
-    def run(seed: int, lr: float, steps: int) -> dict[str, Any]:
-        return _run("Transformer", lambda seed: new_transformer(seed=seed), seed, steps=steps, lr=lr)
-
-    best = max(RATES, key=lambda lr: sum(run(0, lr, tried)["right"].values()))
-    return [run(seed, best, steps) for seed in seeds]
-
-
-@experiment
 def layered(seeds: Sequence[int] = (1, 2), *, steps: int = STEPS, tried: int = 400) -> list[dict[str, Any]]:
     """Encoders of one and of two layers that read sentences, at the best of three rates of two layers in short runs."""
 
@@ -127,6 +118,16 @@ def layered(seeds: Sequence[int] = (1, 2), *, steps: int = STEPS, tried: int = 4
 
     best = max(RATES, key=lambda lr: sum(run(2, 0, lr, tried)["right"].values()))
     return [run(layers, seed, best, steps) for layers in (2, 1) for seed in seeds]
+
+
+@experiment
+def longer(seeds: Sequence[int] = (1, 2), *, steps: int = 2 * STEPS, lr: float = 3e-3) -> list[dict[str, Any]]:
+    """Two layers over sentences with wider layers and an output of their own, for twice as many steps."""
+
+    def wider(seed: int) -> nn.Module:
+        return new_sentence_encoder(seed=seed, d_ff=64, tied=False)
+
+    return [_run("2 layers over sentences, longer", wider, seed, steps=steps, lr=lr) for seed in seeds]
 
 
 @experiment

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from tfbook.course.exercises import Answer, Cases, CheckResult, Exercise, exercise, randn
+from tfbook.course.attempts import Answer, Attempt, Cases
+from tfbook.course.exercises import Exercise, exercise, randn
 from tfbook.course.extremes import (
     BY_HAND,
     FILLED,
@@ -258,8 +259,8 @@ def _unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str:
 class _LayerExercise(Exercise):
     """An exercise whose answer may be a class, of which `check` makes a layer."""
 
-    def judge(self, answer: object) -> CheckResult:
-        return super().judge(_Built(answer) if isinstance(answer, type) else answer)
+    def attempt(self, answer: Answer, may_change: Collection[str]) -> Attempt:
+        return super().attempt(_Built(answer) if isinstance(answer, type) else answer, may_change)
 
 
 def _layer_exercise(*, cases: Cases, hints: Sequence[str]) -> Callable[[Answer], Exercise]:

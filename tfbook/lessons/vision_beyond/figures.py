@@ -10,8 +10,10 @@ from torch import Tensor
 from tfbook.lessons.vision_beyond.pictures import EIGHT, PIXELS
 from tfbook.lessons.vision_beyond.schematics import (
     bare,
+    draw_greedy as draw_greedy,
     draw_matching as draw_matching,
     draw_reach as draw_reach,
+    draw_rectangles as draw_rectangles,
     draw_shift as draw_shift,
     outlined,
 )
@@ -46,6 +48,10 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "Two panels with dots for ten models. By row, shifted windows, global attention, filters of 5 × 5 and the "
         "hybrid are at 100 percent, the Mixer with two of three seeds. By twin, in 600 steps, only global attention "
         "and the hybrid get there; the pool is about halfway."
+    ),
+    "orders": (
+        "Four pictures of three colored rectangles, twice. In the upper row, three white boxes lie over one another in "
+        "the middle of each picture; in the lower row, most boxes lie on the rectangles."
     ),
 }
 

@@ -181,3 +181,46 @@ def draw_matching(
     right.set_title("what each match would cost", fontsize=10, loc="center", fontweight="normal")
     figure.suptitle("One query for each object, at the least total cost", fontsize=12, fontweight="bold")
     return figure
+
+
+def draw_greedy(cost: Tensor, ways: Mapping[str, Sequence[tuple[int, int]]], names: Sequence[str]) -> Figure:
+    """The same costs (query, object) once for each way to match, with the chosen entries outlined and their sum."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    figure, panels = plt.subplots(1, len(ways), figsize=(7.6, 2.5))
+    for axes, (way, pairs) in zip(panels, ways.items(), strict=True):
+        chosen = [int(cost[pair]) for pair in pairs]
+        paint(axes, [["white"] * cost.shape[1]] * len(cost))
+        for query, line in enumerate(cost.tolist()):
+            for number, value in enumerate(line):
+                axes.text(number + 0.5, query + 0.5, f"{value:.0f}", ha="center", va="center", fontsize=12)
+        for query, number in pairs:
+            frame = Rectangle((number + 0.04, query + 0.04), 0.92, 0.92, fill=False, edgecolor=COLORS[0], linewidth=3)
+            axes.add_patch(frame)
+        bare(axes, f"{way}: {' + '.join(map(str, chosen))} = {sum(chosen)}", 10.5)
+        axes.set_aspect("auto")
+        axes.set_xticks([number + 0.5 for number in range(len(names))], names)
+        axes.set_yticks([query + 0.5 for query in range(len(cost))], [f"query {query}" for query in range(len(cost))])
+        axes.tick_params(length=0)
+    figure.suptitle("The smallest cost first is not the least in all", fontsize=12, fontweight="bold")
+    figure.set_label("schematic")
+    return figure
+
+
+def draw_rectangles(images: Tensor, answers: Mapping[str, Tensor]) -> Figure:
+    """Pictures (picture, 3, side, side), and a row for each model with its boxes by corners (picture, query, 4)."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(len(answers), len(images), figsize=(7.6, 1.75 * len(answers)), squeeze=False)
+    for line, (name, boxes) in zip(panels, answers.items(), strict=True):
+        for axes, image, own in zip(line, images, boxes, strict=True):
+            axes.imshow(0.2 + 0.6 * image.permute(1, 2, 0).clamp(0, 1))
+            for box in own:
+                outlined(axes, box, image.shape[1], "white")
+            bare(axes)
+        line[0].set_ylabel(name, fontsize=10.5)
+    figure.suptitle(
+        "In the order of a list, all queries learn to answer with the middle", fontsize=12, fontweight="bold"
+    )
+    return figure

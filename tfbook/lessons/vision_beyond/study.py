@@ -22,6 +22,12 @@ from tfbook.data.scenes import COLORS, KINDS, Scene
 from tfbook.lessons.vision_beyond import contest, finding
 from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
+from tfbook.lessons.vision_beyond.erasing import (
+    as_many_others as as_many_others,
+    names_in as names_in,
+    words_of as words_of,
+)
+from tfbook.lessons.vision_beyond.orders import finding_in as finding_in, rectangles as rectangles
 from tfbook.lessons.vision_beyond.pictures import (
     BLANK,
     EIGHT,
