@@ -410,20 +410,20 @@ def test_what_the_page_says_of_longer_training() -> None:
 
 
 def test_what_the_page_says_of_stories() -> None:
-    """Each at its best rate: Mamba first, four mixers a tenth of a nat below attention, a window below it, too."""
+    """Each at its best rate: four mixers a tenth of a nat below attention, Mamba and the LSTM before the others."""
     told, rates = stored("state_spaces.stories").rows, stored("state_spaces.story_rates").rows
     best = study.best_rates(told, rates)
     losses = {name: [row["loss"] for row in runs] for name, runs in best.items()}
     assert all(len(each) == 2 for each in losses.values())
-    followers = ("hybrid", "LSTM", "minGRU")
-    assert max(losses["Mamba"]) < min(min(losses[name]) for name in (*followers, "window", "gated linear attention"))
-    for name in ("Mamba", *followers):
+    leaders, followers = ("Mamba", "LSTM"), ("hybrid", "minGRU")
+    others = (*followers, "window", "gated linear attention")
+    assert max(max(losses[name]) for name in leaders) < min(min(losses[name]) for name in others)
+    for name in (*leaders, *followers):
         assert max(losses[name]) < min(losses["attention"]) - 0.1, name
     assert max(losses["window"]) < min(losses["attention"])
-    found = {name: runs[0]["lr"] for name, runs in best.items()}
-    assert found.pop("attention") == found.pop("gated linear attention") == telling.RATE
-    assert {name for name, lr in found.items() if lr == max(telling.OTHER_RATES)} == {"Mamba", "hybrid", "minGRU"}
-    assert {row["method"] for row in rates} == set(telling.SWEPT) == set(telling.MIXERS) - {"LSTM", "window"}
+    assert {row["method"] for row in rates} == set(telling.MIXERS)
+    swept = sorted((telling.RATE, *telling.OTHER_RATES))
+    assert all(swept[0] < runs[0]["lr"] < swept[-1] for runs in best.values())
 
 
 def test_what_the_page_says_of_two_blocks() -> None:
