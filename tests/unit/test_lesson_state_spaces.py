@@ -324,7 +324,7 @@ def test_seconds_are_those_of_each_run() -> None:
         (lambda: costs.per_word(lengths=(8, 16), repeats=1), 8),
         (lambda: costs.training_steps(lengths=(4,), repeats=1), 8),
         (lambda: telling.stories(("minGRU",), steps=2, seeds=(1,)), 1),
-        (lambda: telling.story_rates(("minGRU",), steps=2, seeds=(1,)), 2),
+        (lambda: telling.story_rates(("minGRU",), steps=2, seeds=(1,)), 3),
     ],
     ids=["per word", "training steps", "stories", "story rates"],
 )
@@ -343,12 +343,12 @@ def test_the_recall_experiment_keeps_the_better_rate(monkeypatch: pytest.MonkeyP
 
 
 def test_another_rate_is_run_with_all_seeds_where_it_is_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    losses = {0.002: -5.0, 0.018: 9.0}
+    losses = {0.002: -5.0, 0.018: 9.0, 0.05: 9.0}
     monkeypatch.setattr(telling, "_told", lambda name, lr, steps, seed: {"loss": losses[lr] + seed, "flops": 2e6})
     rows = telling.story_rates(("minGRU",), seeds=(1, 2))
-    assert [(row["lr"], row["seed"]) for row in rows] == [(0.002, 1), (0.018, 1), (0.002, 2)]
+    assert [(row["lr"], row["seed"]) for row in rows] == [(0.002, 1), (0.018, 1), (0.05, 1), (0.002, 2)]
     losses[0.002] = 5.0
-    assert len(telling.story_rates(("minGRU",), seeds=(1, 2))) == 2
+    assert len(telling.story_rates(("minGRU",), seeds=(1, 2))) == 3
 
 
 def test_the_scoreboard_shows_each_mixer_at_its_best_rate() -> None:
