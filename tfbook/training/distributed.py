@@ -6,6 +6,7 @@ any time. How a model is placed on the grid is in `placement`.
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, distributed as dist, nn
+from torch import Tensor, distributed as dist
 
 from tfbook import runtime
 
+LEAST_TORCH = (2, 9)  # from which on FSDP2 sums on gloo, too
 T = TypeVar("T", bound=float | Tensor)
 
 
@@ -74,6 +76,11 @@ class Grid:
         """The row of this process, from 0."""
         return rank() // self.tensor
 
+    def __str__(self) -> str:
+        processes = self.data * self.tensor
+        split = f", {self.data} × {self.tensor} (data × tensor)" if self.tensor > 1 else ""
+        return f"{processes} process{'es' if processes > 1 else ''}{split}{', sharded' if self.shard else ''}"
+
 
 _grids = [Grid()]  # the one in use last
 
@@ -91,8 +98,8 @@ def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[Grid]
     """
     data, rest = divmod(world_size(), tensor_parallel) if tensor_parallel > 0 else (0, 0)
     if rest or not data:
-        found = f"tensor_parallel is {tensor_parallel}, and {world_size()} process{'es' * (world_size() > 1)} train"
-        raise ValueError(f"{found}; expected a divisor of the number of processes, which torchrun starts")
+        found = f"tensor_parallel is {tensor_parallel}"
+        raise ValueError(f"{found}; expected a divisor of {world_size()}, the number of processes that torchrun started")
     _grids.append(Grid(data, tensor_parallel, shard, _mesh(data, tensor_parallel, shard)))
     try:
         yield grid()
@@ -103,6 +110,9 @@ def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[Grid]
 def _mesh(data: int, tensor: int, shard: bool) -> Any:
     if world_size() == 1:
         return None
+    if tuple(map(int, torch.__version__.split(".")[:2])) < LEAST_TORCH:
+        raise ValueError(f"torch is {torch.__version__}; several processes need {'.'.join(map(str, LEAST_TORCH))} or later")
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # it has advice on speed
     from torch.distributed.device_mesh import init_device_mesh  # here, because one process does without
 
     shape = (1, data, tensor) if shard else (data, 1, tensor)
@@ -146,13 +156,6 @@ def first_in_turn() -> Iterator[None]:
     yield
     if world_size() > 1 and rank() == 0:
         dist.barrier()
-
-
-def broadcast(model: nn.Module) -> None:
-    """Every process gets the weights of the first."""
-    if world_size() > 1:
-        for weight in model.state_dict().values():
-            dist.broadcast(weight, 0)
 
 
 # ---- processes of one's own --------------------------------------------------------------------------------------

@@ -18,11 +18,8 @@ import torch
 from torch import Tensor, distributed as dist, nn
 from torch.utils.checkpoint import checkpoint
 
-from tfbook.parts import method_in_place
 from tfbook.training import distributed
 from tfbook.training.losses import Loss
-
-LEAST_TORCH = (2, 9)  # from which on FSDP2 sums on gloo, too
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

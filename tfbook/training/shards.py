@@ -11,6 +11,7 @@ import os
 import pickle
 import secrets
 import shutil
+import warnings
 from collections.abc import Callable, Collection
 from pathlib import Path, PurePath
 from typing import Any
@@ -82,7 +83,9 @@ def read_parts(
     restored = content | {name: _mapped(content[name], placed, (name,)) for name in names}
     if wanted:
         try:
-            load(wanted, storage_reader=_Reader(_beside(path, content["parts"]["folder"])), no_dist=True)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each reads for itself
+                load(wanted, storage_reader=_Reader(_beside(path, content["parts"]["folder"])), no_dist=True)
         except CheckpointException as error:
             raise ValueError(f"the parts of {path} do not fit ({error})") from error
     return restored
