@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from tfbook.data.archives import reader
@@ -42,13 +41,14 @@ def decode_text(content: bytes, name: str | Path) -> str:
 
 def _decoded(blocks: Iterable[bytes], name: str | Path) -> Iterator[str]:
     """`decode_text` of a content that comes in blocks, the first of which holds the whole mark."""
-    decoder, seen, kept = None, 0, ""
-    for block in chain(blocks, [b""]):  # which says that there is no more
-        if decoder is None:
-            encoding = next((name for mark, name in ENCODINGS.items() if block.startswith(mark)), "utf-8")
-            decoder = codecs.getincrementaldecoder(encoding)()
+    rest = iter(blocks)
+    first = block = next(rest, b"")
+    encoding = next((name for mark, name in ENCODINGS.items() if first.startswith(mark)), "utf-8")
+    decoder, seen, kept = codecs.getincrementaldecoder(encoding)(), 0, ""
+    while True:
+        following = next(rest, None)
         try:
-            text = decoder.decode(block, final=not block).replace(MARK, "")
+            text = decoder.decode(block, final=following is None).replace(MARK, "")
         except UnicodeDecodeError as error:
             raise ValueError(f"{name} is not a {encoding.upper()} text ({error}); save it as UTF-8") from None
         if "\0" in text:
@@ -56,9 +56,12 @@ def _decoded(blocks: Iterable[bytes], name: str | Path) -> Iterator[str]:
             raise ValueError(f"{found}; expected a text in UTF-8, not binary data or UTF-16 without a byte-order mark")
         seen += len(text)
         text, kept = kept + text, ""
-        if block and text.endswith("\r"):  # the line feed of this CRLF may begin the next block
+        if following is not None and text.endswith("\r"):  # the line feed of this CRLF may begin the next block
             text, kept = text[:-1], "\r"
         yield text.replace("\r\n", "\n").replace("\r", "\n")
+        if following is None:
+            break
+        block = following
     if not seen:
         raise ValueError(f"{name}: the text is empty; expected at least one character")
 

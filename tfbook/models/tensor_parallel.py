@@ -36,7 +36,8 @@ def check_tensor_parallel(model: nn.Module, processes: int) -> None:
     for block in _blocks(model):
         if block.cross is not None:
             raise ValueError(f"a block has cross-attention; {SUPPORT} blocks without")
-        mixer, feed_forward = block.mixer.branch, block.feed_forward.branch
+        mixer: Any = block.mixer.branch
+        feed_forward: Any = block.feed_forward.branch
         expect(SUPPORT, "mixer", mixer, MultiHeadAttention)
         expect(SUPPORT, "feed_forward", feed_forward, FeedForward, SwiGLU)
         for name, size in {"heads": mixer.heads, "d_ff": feed_forward.up.out_features}.items():
@@ -68,14 +69,22 @@ def split_model(model: nn.Module, mesh: Any) -> None:
             part = branch.branch
             parallelize_module(part, mesh, {name: styles[how]() for name, how in PLANS[type(part)].items()})
             if isinstance(part, MultiHeadAttention):
-                part.project = partial(_project_share, part, part.heads // mesh.size())  # type: ignore[method-assign]
+                part.project = partial(_project_share, part, mesh)  # type: ignore[method-assign]
 
 
 def _project_share(
-    layer: MultiHeadAttention, heads: int, query: Tensor, key: Tensor, value: Tensor
+    layer: MultiHeadAttention, mesh: Any, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`MultiHeadAttention.project` for the heads of this process."""
-    q, k, v = layer.W_Q(query), layer.W_K(key), layer.W_V(value)
+    """`MultiHeadAttention.project` for the heads of this process.
+
+    One input that several layers read is one DTensor, so that the sum of its gradients is sent, not each.
+    """
+    from torch.distributed.tensor import DTensor, Replicate
+
+    inputs = {id(x): x for x in (query, key, value)}
+    shared = {name: DTensor.from_local(x, mesh, [Replicate()], run_check=False) for name, x in inputs.items()}
+    layers, heads = (layer.W_Q, layer.W_K, layer.W_V), layer.heads // mesh.size()
+    q, k, v = (linear(shared[id(x)]) for linear, x in zip(layers, (query, key, value), strict=True))
     return split_heads(q, heads), split_heads(k, heads), split_heads(v, heads)
 
 

@@ -18,8 +18,8 @@ from torch import Tensor
 class Windows:
     """`windows(step)` is the batch of that training step: `size` excerpts of `length` ids from a text.
 
-    It is the same each time, since the excerpts are drawn from (seed, step), or, `in_order`, follow one another from the
-    beginning of the text to its end and again: each begins with the last id of the one before. The ids may be
+    It is the same each time, since the excerpts are drawn from (seed, step). `in_order` they follow one another from
+    the beginning of the text to its end, and again: each begins with the last id of the one before. The ids may be
     memory-mapped, as those of `read_tokens` are. With several processes (`rank` of `ranks`), each takes its share of
     the batch that a single one would take. Raises ValueError when the text is shorter than a window or the shares are
     not equal.

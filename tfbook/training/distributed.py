@@ -99,7 +99,9 @@ def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[Grid]
     data, rest = divmod(world_size(), tensor_parallel) if tensor_parallel > 0 else (0, 0)
     if rest or not data:
         found = f"tensor_parallel is {tensor_parallel}"
-        raise ValueError(f"{found}; expected a divisor of {world_size()}, the number of processes that torchrun started")
+        raise ValueError(
+            f"{found}; expected a divisor of {world_size()}, the number of processes that torchrun started"
+        )
     _grids.append(Grid(data, tensor_parallel, shard, _mesh(data, tensor_parallel, shard)))
     try:
         yield grid()
@@ -111,7 +113,9 @@ def _mesh(data: int, tensor: int, shard: bool) -> Any:
     if world_size() == 1:
         return None
     if tuple(map(int, torch.__version__.split(".")[:2])) < LEAST_TORCH:
-        raise ValueError(f"torch is {torch.__version__}; several processes need {'.'.join(map(str, LEAST_TORCH))} or later")
+        raise ValueError(
+            f"torch is {torch.__version__}; several processes need {'.'.join(map(str, LEAST_TORCH))} or later"
+        )
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # it has advice on speed
     from torch.distributed.device_mesh import init_device_mesh  # here, because one process does without
 

@@ -210,5 +210,5 @@ def _ending_in_eval_mode(model: nn.Module) -> Iterator[None]:
 def _progress(done: int, steps: int) -> Any:
     from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
 
-    hidden = {"disable": True} if distributed.rank() > 0 else {}  # else as TQDM_DISABLE says
+    hidden: dict[str, Any] = {"disable": True} if distributed.rank() > 0 else {}  # else as TQDM_DISABLE says
     return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5, **hidden)

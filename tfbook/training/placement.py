@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -48,7 +48,7 @@ class Placed(nn.Module):
         """What `work(model, *args)` returns."""
         found = self(work, *args)
         if not torch.is_grad_enabled():
-            self.reshard()  # as a backward pass does  # type: ignore[operator]
+            self.reshard()  # type: ignore[operator] # as a backward pass does
         return Loss.of(*found[1:]) if isinstance(found, tuple) and found[0] is Loss else found
 
 

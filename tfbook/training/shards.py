@@ -32,7 +32,7 @@ Place = tuple[Any, ...]  # the keys that lead to a tensor, as ("optimizer", "sta
 
 
 def write_parts(path: str | Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Writes this process's part of each DTensor in `content`; returns the record, in which their shapes stand for them.
+    """Writes this process's part of each DTensor in `content`; returns the record, where shapes stand for DTensors.
 
     All processes call it together. Raises OSError where a part cannot be written.
     """
@@ -73,11 +73,11 @@ def read_parts(
 
     def placed(place: Place, tensor: Tensor) -> Tensor:
         like = alike.get(place, alike.get(place[:-1]))
-        fits = like is not None and is_placed(like) and like.shape == tensor.shape
+        if like is None or not is_placed(like) or like.shape != tensor.shape:
+            like = tensor if not tensor.is_meta else torch.empty(tensor.shape)  # whole
         if not tensor.is_meta:
-            return part_of(tensor.to(like.device), like) if fits else tensor  # type: ignore[union-attr,arg-type]
-        target = torch.empty_like(like, dtype=tensor.dtype) if fits else torch.empty(tensor.shape, dtype=tensor.dtype)
-        return wanted.setdefault(_key(place), target)
+            return part_of(tensor.to(like.device), like)
+        return wanted.setdefault(_key(place), torch.empty_like(like, dtype=tensor.dtype))
 
     names = ("model",) if optimizer is None else ("model", "optimizer")
     restored = content | {name: _mapped(content[name], placed, (name,)) for name in names}
