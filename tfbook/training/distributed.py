@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +44,7 @@ def processes() -> Iterator[None]:
         with arranged():
             yield
     finally:
+        _mesh.cache_clear()
         dist.destroy_process_group()
 
 
@@ -109,8 +111,10 @@ def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[Grid]
         _grids.pop()
 
 
+@cache
 def _mesh(data: int, tensor: int, shard: bool) -> Any:
-    if world_size() == 1:
+    """The mesh of a grid, None for one process; whose groups are made once, since to make them is to meet."""
+    if data * tensor == 1:
         return None
     if tuple(map(int, torch.__version__.split(".")[:2])) < LEAST_TORCH:
         raise ValueError(
