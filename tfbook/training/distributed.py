@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, distributed as dist
+from torch import Tensor, distributed as dist, nn
 
 from tfbook import runtime
 
@@ -144,8 +145,13 @@ def total(value: T) -> T | Tensor:
     if grid().data == 1:
         return value
     everywhere = torch.as_tensor(value).clone()
-    dist.all_reduce(everywhere, group=grid().mesh.get_group("shard" if grid().shard else "replica"))
+    dist.all_reduce(everywhere, group=_rows())
     return everywhere
+
+
+def _rows() -> Any:
+    """The group of the processes that are in this one's place in the other rows."""
+    return grid().mesh.get_group("shard" if grid().shard else "replica")
 
 
 def all_gathered(value: Any) -> list[Any]:
@@ -154,6 +160,14 @@ def all_gathered(value: Any) -> list[Any]:
     if world_size() > 1:
         dist.all_gather_object(values, value)
     return values
+
+
+def broadcast(model: nn.Module) -> None:
+    """Every row of the grid gets the weights of the first, in whose processes they may be split."""
+    if grid().data > 1:
+        for weight in model.state_dict().values():
+            own = weight.to_local() if hasattr(weight, "to_local") else weight
+            dist.broadcast(own, group=_rows(), group_src=0)
 
 
 @contextmanager
@@ -183,9 +197,15 @@ def launch(script: str | Path, *arguments: str, processes: int = 2, restarts: in
         else:
             path = script
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(processes)]
-        command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+        command += ["--master-addr", "127.0.0.1", "--master-port", str(_free_port())]
         command += ["--max-restarts", str(restarts), str(path), *arguments]
         return _printed(command, timeout)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _printed(command: list[str], timeout: float) -> str:

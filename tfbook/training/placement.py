@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, distributed as dist, nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tfbook.training import distributed
@@ -64,9 +64,7 @@ def place(model: nn.Module) -> Run:
         return lambda work, *args: work(model, *args)
     from torch.distributed.fsdp import FSDPModule, fully_shard  # here, because one process does without
 
-    for weight in model.state_dict().values():
-        if not is_placed(weight):  # as those are that `tensor_parallel` has split
-            dist.broadcast(weight, 0)
+    distributed.broadcast(model)
     grid, placed = distributed.grid(), Placed(model)
     mesh = grid.mesh["shard"] if grid.shard else grid.mesh["replica", "shard"]
     for part in (*blocks_of(model), placed):
