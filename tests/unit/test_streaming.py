@@ -97,10 +97,8 @@ def test_windows_in_order_read_every_token_once_a_pass(length: int, size: int, t
     read = torch.cat([windows(step) for step in range(steps)])[:count]
     assert read[:, 1:].flatten().tolist() == list(range(1, 1 + count * (length - 1)))
     assert windows(steps * count)[0, 0] == steps * count * size % count * (length - 1)
-    shares = [
-        Windows(ids, length=length, size=size, seed=1, rank=rank, ranks=ranks, in_order=True)(2)
-        for rank in range(ranks)
-    ]
+    share = partial(Windows, ids, length=length, size=size, seed=1, ranks=ranks, in_order=True)
+    shares = [share(rank=rank)(2) for rank in range(ranks)]
     assert torch.equal(torch.stack(shares, dim=1).flatten(0, 1), windows(2))
 
 
