@@ -97,7 +97,7 @@ PATHS = [
     "\udcff",
 ]
 PATHS += ["pipe", "broken", "loop", "full", "text.txt", "python-reference"]
-VALUES = {int: INTEGERS, float: FLOATS, str: WORDS}
+VALUES = {int: INTEGERS, float: FLOATS, str: WORDS, bool: WORDS}  # a switch takes no value
 
 
 def clutter(folder: Path) -> None:

@@ -35,11 +35,16 @@ def write_tokens(path: str | Path, ids: Int[Tensor, " time"], vocab: int) -> Non
 
     Raises ValueError when there are none, or one is outside the vocabulary.
     """
+    if not len(ids):
+        raise ValueError("ids is empty; expected one or more")
     write_token_blocks(path, [ids], vocab)
 
 
 def write_token_blocks(path: str | Path, blocks: Iterable[Int[Tensor, " time"]], vocab: int) -> int:
-    """`write_tokens` of ids that come block by block and are never in memory together; returns their number."""
+    """`write_tokens` of ids that come block by block and are never in memory together; returns their number.
+
+    A file of none is one that `read_tokens` refuses.
+    """
     if not 0 < vocab < 2**32:
         raise ValueError(f"vocab is {vocab}; expected 1 to 2³² − 1 tokens")
     count, checksum = 0, vocab
@@ -49,8 +54,6 @@ def write_token_blocks(path: str | Path, blocks: Iterable[Int[Tensor, " time"]],
             content = _content(ids, vocab)
             file.write(content.data)
             count, checksum = count + len(content), zlib.crc32(content.data, checksum)
-        if not count:
-            raise ValueError("ids is empty; expected one or more")
         file.seek(0)
         file.write(HEADER.pack(MAGIC, vocab, checksum, count))
     return count
