@@ -163,11 +163,14 @@ def all_gathered(value: Any) -> list[Any]:
 
 
 def broadcast(model: nn.Module) -> None:
-    """Every row of the grid gets the weights of the first, in whose processes they may be split."""
-    if grid().data > 1:
-        for weight in model.state_dict().values():
-            own = weight.to_local() if hasattr(weight, "to_local") else weight
-            dist.broadcast(own, group=_rows(), group_src=0)
+    """Every process gets the weights of the first, and every row of the grid those that the first row has split."""
+    if world_size() == 1:
+        return
+    for weight in model.state_dict().values():
+        if hasattr(weight, "to_local"):
+            dist.broadcast(weight.to_local(), group=_rows(), group_src=0)
+        else:
+            dist.broadcast(weight, 0)
 
 
 @contextmanager
