@@ -40,13 +40,22 @@ def processes() -> Iterator[None]:
     on_gpu = runtime.device().type == "cuda"
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", **_meeting_place())
     try:
         with arranged():
             yield
     finally:
         _mesh.cache_clear()
         dist.destroy_process_group()
+
+
+def _meeting_place() -> dict[str, Any]:
+    """After a restart by `torchrun` another one than before, where the addresses of the dead still stand."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0":
+        return {}
+    store, number, count = next(dist.rendezvous("env://"))
+    return {"store": dist.PrefixStore(f"restart {attempt}", store), "rank": number, "world_size": count}
 
 
 def world_size() -> int:
