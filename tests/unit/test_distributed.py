@@ -240,7 +240,7 @@ class Peer:
         monkeypatch.setattr(distributed, "world_size", lambda: 2)
         monkeypatch.setattr(distributed, "rank", lambda: rank)
         groups = SimpleNamespace(get_group=lambda name: name)
-        monkeypatch.setattr(distributed, "grid", lambda: distributed.Grid(data=2, mesh=groups))
+        monkeypatch.setattr(distributed, "grid", lambda: distributed.ProcessGrid(data=2, mesh=groups))
         monkeypatch.setattr(
             torch.distributed, "all_reduce", lambda tensor, group=None: tensor.add_(self.numbers.pop(0))
         )

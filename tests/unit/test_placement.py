@@ -264,7 +264,8 @@ def assert_same(found: tuple[History, dict[str, Tensor]], run: str) -> None:
     assert found[0].grad_norm == pytest.approx(history.grad_norm, rel=1e-4)
     torch.manual_seed(0)
     start = MODELS[RUNS[run][0]]().state_dict()
-    assert all((weights[name] - start[name]).abs().max() > 1e-3 for name in start), "what does not move is equal anyway"
+    moves = [(weights[name] - start[name]).abs().max() for name in start]
+    assert max(moves) > 5e-3, "what does not move is equal anyway"
     torch.testing.assert_close(found[1], weights, rtol=0, atol=1e-5)
 
 

@@ -190,7 +190,7 @@ def test_what_processes_add_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -
         tensor.mul_(2)
 
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
-    monkeypatch.setattr(distributed, "grid", lambda: distributed.Grid(data=2, mesh=Named()))
+    monkeypatch.setattr(distributed, "grid", lambda: distributed.ProcessGrid(data=2, mesh=Named()))
     monkeypatch.setattr(distributed.dist, "all_reduce", all_reduce)
     assert distributed.total(3) == 6
     assert distributed.mean(0.5) == 0.5

@@ -72,7 +72,7 @@ def rank() -> int:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ProcessGrid:
     """`data` rows of `tensor` processes each: a row reads its share of a batch, and splits the matrices among itself.
 
     With `shard`, each row also keeps only its share of weights, gradients and moments.
@@ -94,16 +94,16 @@ class Grid:
         return f"{processes} process{'es' if processes > 1 else ''}{split}{', sharded' if self.shard else ''}"
 
 
-_grids = [Grid()]  # the one in use last
+_grids = [ProcessGrid()]  # the one in use last
 
 
-def grid() -> Grid:
+def grid() -> ProcessGrid:
     """The grid in use: all processes in one column, unless they are `arranged` otherwise."""
     return _grids[-1]
 
 
 @contextmanager
-def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[Grid]:
+def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[ProcessGrid]:
     """Inside, the processes form a grid with rows of `tensor_parallel`; with `shard`, the rows share the weights.
 
     One process is a grid of its own, whatever `shard` says. Raises ValueError when the rows cannot be filled.
@@ -114,7 +114,7 @@ def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[Grid]
         raise ValueError(
             f"{found}; expected a divisor of {world_size()}, the number of processes that torchrun started"
         )
-    _grids.append(Grid(data, tensor_parallel, shard, _mesh(data, tensor_parallel, shard)))
+    _grids.append(ProcessGrid(data, tensor_parallel, shard, _mesh(data, tensor_parallel, shard)))
     try:
         yield grid()
     finally:

@@ -29,7 +29,7 @@ def blocks_of(model: nn.Module) -> list[nn.Module]:
     return list(dict.fromkeys(block for part in outer for block in part))
 
 
-class Placed(nn.Module):
+class PlacedModel(nn.Module):
     """A model on the grid. Work on it runs in `forward`, whose hooks gather the weights that belong to no block.
 
     So a loss may enter the model by any of its parts, as `masked_loss` enters body and head.
@@ -45,7 +45,7 @@ class Placed(nn.Module):
         return (Loss, tuple(found.totals), tuple(found.counts)) if isinstance(found, Loss) else found
 
     def run(self, work: Callable[..., Any], *args: Any) -> Any:
-        """What `work(model, *args)` returns."""
+        """Runs `work(model, *args)` and returns what it does."""
         found = self(work, *args)
         if not torch.is_grad_enabled():
             self.reshard()  # type: ignore[operator] # as a backward pass does
@@ -65,7 +65,7 @@ def place(model: nn.Module) -> Run:
     from torch.distributed.fsdp import FSDPModule, fully_shard  # here, because one process does without
 
     distributed.broadcast(model)
-    grid, placed = distributed.grid(), Placed(model)
+    grid, placed = distributed.grid(), PlacedModel(model)
     mesh = grid.mesh["shard"] if grid.shard else grid.mesh["replica", "shard"]
     for part in (*blocks_of(model), placed):
         fully_shard(part, mesh=mesh)
