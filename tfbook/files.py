@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import threading
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -51,6 +52,13 @@ def write_text(path: str | Path, text: str) -> None:
     """Writes a text in UTF-8 as `atomic_write` does, with the line ends that it has, on every system."""
     with atomic_write(path) as file:
         file.write(text.encode())
+
+
+def checksum(file: BinaryIO, start: int = 0) -> int:
+    """The CRC-32 of what is left to read of a file, a mebibyte at a time; `start` is that of what came before."""
+    while block := file.read(1 << 20):
+        start = zlib.crc32(block, start)
+    return start
 
 
 def expanded(name: str, path: str, expected: str = "a path") -> Path:

@@ -1,15 +1,14 @@
 """Two processes that train one model: what one process would have done, and one stop, file and voice for both."""
 
-import copy
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from tfbook.models.gpt import Gpt
 from tfbook.pretrain.options import Options
 from tfbook.pretrain.run import Progress
 from tfbook.training import History, Loss, LossFunction, Recipe, distributed, fit
+from tfbook.training.placement import place, whole_state
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -63,16 +63,7 @@ def uneven(loss: LossFunction, batches: tuple[tuple[int, ...], ...]) -> tuple[Hi
     model = Gpt(9, Config(d_model=8, heads=2, d_ff=12, layers=1))
     recipe = Recipe(steps=3, lr=0.01, accumulate=len(batches), clip=1e9)
     history = fit(model, loss, lambda number: rows(batches[number % len(batches)]), recipe)
-    return history, model.state_dict()
-
-
-def gradients() -> list[list[float] | None]:
-    """Of weights that both processes use, only the second, and neither."""
-    model = nn.ParameterList([torch.ones(2), torch.ones(1), torch.ones(1)])
-    share = model[0].sum() * (distributed.rank() + 1) + (model[1].sum() if distributed.rank() == 1 else 0)
-    share.backward()
-    distributed.add_gradients(model)
-    return [None if weight.grad is None else weight.grad.tolist() for weight in model]
+    return history, whole_state(model)
 
 
 def train_in_turns(folder: str) -> None:
@@ -81,7 +72,6 @@ def train_in_turns(folder: str) -> None:
         rank = distributed.rank()
         found = {
             "count": distributed.world_size(),
-            "gradients": gradients(),
             "mean": distributed.mean(float(rank)),
             "all": distributed.all_gathered(rank),
         }
@@ -173,11 +163,6 @@ def test_processes_with_uneven_batches_do_what_one_does_with_all(folder: Path, n
         torch.testing.assert_close(own, weights, rtol=0, atol=1e-5)
 
 
-def test_gradients_are_added_where_there_are_any(folder: Path) -> None:
-    """A weight that one process does not use has the other's, and what none uses is not trained."""
-    assert [found["gradients"] for found in _found(folder)] == [[[3.0, 3.0], [1.0], None]] * 2
-
-
 def test_a_stop_in_one_process_stops_both_after_the_same_step(folder: Path) -> None:
     """It came during the evaluation after step 5."""
     assert [found["stopped"] for found in _found(folder)] == [6, 6]
@@ -198,7 +183,14 @@ def test_one_process_writes_and_speaks(folder: Path) -> None:
     assert printed[0].count("machine: 2 processes on cpu") == 4 + 1
     assert printed[1] == ""
     files = {"options.json", "vocabulary.json", "train.tokens", "valid.tokens", "history.json", "checkpoint.pt"}
-    assert {path.name for path in (folder / "adamw").iterdir()} == files
+    found = {path.name for path in (folder / "adamw").iterdir()}
+    [parts] = found - files
+    assert found == files | {parts}
+    assert {path.name for path in (folder / "adamw" / parts).iterdir()} == {
+        ".metadata",
+        "__0_0.distcp",
+        "__1_0.distcp",
+    }
 
 
 def test_processes_know_one_another(folder: Path) -> None:
@@ -210,26 +202,30 @@ def test_one_process_shares_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torchrun there is no group, and the model stays as it is."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     model = nn.Linear(2, 2)
-    with distributed.processes(), distributed.first_in_turn():
+    with distributed.processes(), distributed.first_in_turn(), distributed.arranged(shard=True) as grid:
         assert (distributed.world_size(), distributed.rank()) == (1, 0)
+        assert (grid.row, grid.data, grid.tensor) == (0, 1, 1)
         assert distributed.mean(2.5) == 2.5
+        assert distributed.total(2.5) == 2.5
         assert distributed.all_gathered("one") == ["one"]
-        before = copy.deepcopy(model.state_dict())
-        model(torch.ones(1, 2)).sum().backward()
-        gradient = model.weight.grad
-        distributed.broadcast(model)
-        distributed.add_gradients(model)
-        assert model.weight.grad is gradient
-        torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+        weight = model.weight
+        run = place(model)
+        assert torch.equal(run(lambda found, x: found(x), torch.ones(1, 2)), model(torch.ones(1, 2)))
+        assert model.weight is weight
+        assert type(model) is nn.Linear
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("Wer reitet so spät durch Nacht und Wind?\n" * 20, encoding="utf-8")
-    monkeypatch.setattr(distributed, "world_size", lambda: 3)
+    monkeypatch.setattr(distributed, "world_size", lambda: 6)
     monkeypatch.setattr(distributed, "rank", lambda: 0)
-    monkeypatch.setattr(torch.distributed, "barrier", lambda: None)
-    with pytest.raises(ValueError, match="batch is 4; expected a multiple of 3, the number of processes"):
+    monkeypatch.setattr(distributed, "_mesh", lambda *sizes: None)
+    with pytest.raises(ValueError, match="batch is 4; expected a multiple of 6, the number of processes"):
         pretrain.pretrain(_options(str(tmp_path), "run"))
+    with pytest.raises(ValueError, match="expected a multiple of 3, the number of processes / tensor_parallel = 2"):
+        pretrain.pretrain(_options(str(tmp_path), "run", tensor_parallel=2))
+    with pytest.raises(ValueError, match="tensor_parallel is 4; expected a divisor of 6, the number of processes"):
+        pretrain.pretrain(_options(str(tmp_path), "run", tensor_parallel=4, heads=4))
 
 
 # ---- the functions, where the other process is a stand-in --------------------------------------------------------
@@ -243,7 +239,11 @@ class Peer:
         self.numbers: list[Tensor] = []
         monkeypatch.setattr(distributed, "world_size", lambda: 2)
         monkeypatch.setattr(distributed, "rank", lambda: rank)
-        monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: tensor.add_(self.numbers.pop(0)))
+        groups = SimpleNamespace(get_group=lambda name: name)
+        monkeypatch.setattr(distributed, "grid", lambda: distributed.ProcessGrid(data=2, mesh=groups))
+        monkeypatch.setattr(
+            torch.distributed, "all_reduce", lambda tensor, group=None: tensor.add_(self.numbers.pop(0))
+        )
         monkeypatch.setattr(torch.distributed, "barrier", lambda: self.waits.append("barrier"))
         monkeypatch.setattr(torch.distributed, "all_gather_object", self.gather)
 
@@ -269,29 +269,3 @@ def test_the_first_goes_first(monkeypatch: pytest.MonkeyPatch, rank: int, order:
     with distributed.first_in_turn():
         peer.waits.append("body")
     assert peer.waits == order
-
-
-def test_shares_of_gradients_are_added_weight_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where one process has none, its share is 0; where neither has, there is none; frozen weights have no share."""
-    peer = Peer(monkeypatch)
-    sizes = {"mine": (2, 2), "theirs": (3,), "nobody's": (1,), "frozen": (5,)}
-    model = nn.ParameterDict(OrderedDict((name, torch.zeros(size)) for name, size in sizes.items()))
-    model["frozen"].requires_grad_(False)
-    model["mine"].grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    peer.numbers = [torch.tensor([1, 1, 0]), torch.tensor([10.0, 20.0, 30.0, 40.0, 5.0, 6.0, 7.0])]
-    distributed.add_gradients(model)
-    assert torch.equal(model["mine"].grad, torch.tensor([[11.0, 22.0], [33.0, 44.0]]))
-    assert torch.equal(model["theirs"].grad, torch.tensor([5.0, 6.0, 7.0]))
-    assert model["nobody's"].grad is None
-    assert model["frozen"].grad is None
-
-
-def test_every_weight_comes_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers, too."""
-    Peer(monkeypatch)
-    sent = []
-    monkeypatch.setattr(
-        torch.distributed, "broadcast", lambda tensor, source: sent.append((tuple(tensor.shape), source))
-    )
-    distributed.broadcast(nn.BatchNorm1d(3))
-    assert sent == [((3,), 0)] * 4 + [((), 0)]

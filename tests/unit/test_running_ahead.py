@@ -174,15 +174,23 @@ def test_hosts_agree_without_their_devices(monkeypatch: pytest.MonkeyPatch, devi
         assert begun == [backend]
 
 
+class Named:
+    """A mesh whose groups are their names."""
+
+    def get_group(self, name: str) -> str:
+        return name
+
+
 def test_what_processes_add_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes with the same share, of which a device is asked for nothing else."""
     places = []
 
-    def all_reduce(tensor: Tensor) -> None:
+    def all_reduce(tensor: Tensor, group: str | None = None) -> None:
         places.append(tensor.device.type)
         tensor.mul_(2)
 
     monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "grid", lambda: distributed.ProcessGrid(data=2, mesh=Named()))
     monkeypatch.setattr(distributed.dist, "all_reduce", all_reduce)
     assert distributed.total(3) == 6
     assert distributed.mean(0.5) == 0.5

@@ -44,6 +44,5 @@ def joined_projections(model: nn.Module) -> AbstractContextManager[None]:
 
 
 def _plain(layer: MultiHeadAttention) -> bool:
-    return exactly(layer, MultiHeadAttention) and all(
-        type(linear) is nn.Linear for linear in (layer.W_Q, layer.W_K, layer.W_V)
-    )
+    own = exactly(layer, MultiHeadAttention) and "project" not in vars(layer)  # which `tensor_parallel` puts there
+    return own and all(type(linear) is nn.Linear for linear in (layer.W_Q, layer.W_K, layer.W_V))

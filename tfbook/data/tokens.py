@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,18 +35,36 @@ def write_tokens(path: str | Path, ids: Int[Tensor, " time"], vocab: int) -> Non
 
     Raises ValueError when there are none, or one is outside the vocabulary.
     """
-    if ids.ndim != 1 or not 0 < vocab < 2**32:
-        raise ValueError(
-            f"ids has shape {tuple(ids.shape)} and vocab is {vocab}; expected one axis, 1 to 2³² − 1 tokens"
-        )
     if not len(ids):
         raise ValueError("ids is empty; expected one or more")
-    if ids.min() < 0 or ids.max() >= vocab:
-        raise ValueError(f"ids lie between {ids.min()} and {ids.max()}; expected 0 to {vocab - 1}, the vocabulary")
-    content = ids.numpy().astype(_dtype(vocab))
+    write_token_blocks(path, [ids], vocab)
+
+
+def write_token_blocks(path: str | Path, blocks: Iterable[Int[Tensor, " time"]], vocab: int) -> int:
+    """`write_tokens` of ids that come block by block and are never in memory together; returns their number.
+
+    A file of none is one that `read_tokens` refuses.
+    """
+    if not 0 < vocab < 2**32:
+        raise ValueError(f"vocab is {vocab}; expected 1 to 2³² − 1 tokens")
+    count, checksum = 0, vocab
     with files.atomic_write(path) as file:
-        file.write(HEADER.pack(MAGIC, vocab, zlib.crc32(content.data, vocab), len(content)))
-        file.write(content.data)
+        file.write(bytes(HEADER.size))
+        for ids in blocks:
+            content = _content(ids, vocab)
+            file.write(content.data)
+            count, checksum = count + len(content), zlib.crc32(content.data, checksum)
+        file.seek(0)
+        file.write(HEADER.pack(MAGIC, vocab, checksum, count))
+    return count
+
+
+def _content(ids: Int[Tensor, " time"], vocab: int) -> np.ndarray:
+    if ids.ndim != 1:
+        raise ValueError(f"ids has shape {tuple(ids.shape)}; expected one axis")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocab:
+        raise ValueError(f"ids lie between {ids.min()} and {ids.max()}; expected 0 to {vocab - 1}, the vocabulary")
+    return ids.numpy().astype(_dtype(vocab))
 
 
 def read_tokens(path: str | Path) -> Tokens:
@@ -53,18 +72,18 @@ def read_tokens(path: str | Path) -> Tokens:
     path = Path(path)
     with path.open("rb") as file:
         header = file.read(HEADER.size)
+        found = files.checksum(file, HEADER.unpack(header)[1]) if len(header) == HEADER.size else 0
     if len(header) < HEADER.size or not header.startswith(MAGIC):
         raise ValueError(f"{path} is not a file of tokens: it begins with {header[: len(MAGIC)]!r}; expected {MAGIC!r}")
     _, vocab, checksum, count = HEADER.unpack(header)
-    found, expected = path.stat().st_size, HEADER.size + count * _dtype(vocab).itemsize
-    if found != expected:
-        raise ValueError(f"{path} is damaged: it holds {found:,} bytes; expected {expected:,}")
+    size, expected = path.stat().st_size, HEADER.size + count * _dtype(vocab).itemsize
+    if size != expected:
+        raise ValueError(f"{path} is damaged: it holds {size:,} bytes; expected {expected:,}")
     if not count:
         raise ValueError(f"{path} is damaged: it holds no ids; expected one or more")
-    ids = np.memmap(path, _dtype(vocab), mode="c", offset=HEADER.size)
-    if zlib.crc32(ids.data, vocab) != checksum:
+    if found != checksum:
         raise ValueError(f"{path} is damaged: the checksum of its ids is wrong; delete it and write it again")
-    return Tokens(torch.from_numpy(ids), vocab)
+    return Tokens(torch.from_numpy(np.memmap(path, _dtype(vocab), mode="c", offset=HEADER.size)), vocab)
 
 
 def _dtype(vocab: int) -> np.dtype:

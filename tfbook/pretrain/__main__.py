@@ -3,6 +3,11 @@
 python -m tfbook.pretrain                                          tiny Shakespeare, characters, a small CPU
 python -m tfbook.pretrain --corpus book.txt --vocab 1024           your own text, byte-pair encoding
 torchrun --nproc-per-node 2 -m tfbook.pretrain --batch 64          two processes, one GPU each where there are GPUs
+torchrun --nproc-per-node 8 --max-restarts 3 -m tfbook.pretrain --shard --tensor-parallel 2 --checkpoint-activations …
+
+Of eight processes with --tensor-parallel 2, four pairs read a quarter of each batch, and a pair splits the matrices of
+each block. With --shard the pairs share weights, gradients and moments. A checkpoint is read by any number of
+processes, sharded or not; when a process dies, torchrun starts all again from the last one.
 """
 
 from __future__ import annotations

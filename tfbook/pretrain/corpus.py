@@ -14,11 +14,12 @@ from jaxtyping import Int64, Integer
 from torch import Tensor
 
 from tfbook import data, files
-from tfbook.data.text import Text, read_text_file
+from tfbook.data.text import Text, TextFile
 from tfbook.text.tokenizer import Tokenizer
 from tfbook.text.vocabulary import CharacterVocabulary
 
 CORPORA = ("tiny-shakespeare", "python-reference")
+PARTS = ("train", "valid")
 FILES = ("vocabulary.json", "train.tokens", "valid.tokens")  # in the folder of a run
 
 TextVocabulary = CharacterVocabulary | Tokenizer
@@ -32,8 +33,8 @@ class Corpus(NamedTuple):
     valid: Integer[Tensor, " time"]
 
 
-def load_text(corpus: str) -> Text:
-    """One of `CORPORA`, or a text file; the second corpus when the first is not available.
+def load_text(corpus: str) -> Text | TextFile:
+    """One of `CORPORA`, or a text file, of any size; the second corpus when the first is not available.
 
     Raises ValueError when `corpus` is neither, and as `read_text_file` does.
     """
@@ -42,7 +43,7 @@ def load_text(corpus: str) -> Text:
     path = Path(corpus)
     if not path.is_file():
         raise ValueError(f"corpus is {corpus!r}; expected {', '.join(CORPORA)} or the path of a text file")
-    text = Text.split(path.name, read_text_file(path))
+    text = TextFile.scan(path)
     print(text)
     return text
 
@@ -55,21 +56,24 @@ def byte_counts(vocabulary: TextVocabulary) -> Int64[Tensor, " vocab"]:
     return torch.tensor([0 if token in special else len(vocabulary.decode_bytes(token)) for token in tokens])
 
 
-def write_corpus(folder: str | Path, text: Text, vocab: int, *, context: int = 0) -> None:
-    """Tokenizes the text and writes the ids and their vocabulary into `folder`.
+def write_corpus(folder: str | Path, text: Text | TextFile, vocab: int, *, context: int = 0) -> None:
+    """Tokenizes the text, block by block, and writes the ids and their vocabulary into `folder`.
 
     `vocab` is the size of a byte-pair vocabulary learned on the training part, or 0 for characters. Raises ValueError,
-    before anything is written, when it is too small or a part of the text has no more than `context` tokens.
+    and leaves nothing there, when it is too small or a part of the text has no more than `context` tokens.
     """
-    vocabulary = Tokenizer.learn([text.train], vocab) if vocab else text.characters
-    parts = {"train": text.train, "valid": text.valid}
-    ids = {part: torch.as_tensor(vocabulary.encode(string), dtype=torch.int64) for part, string in parts.items()}
-    for part, tokens in ids.items():
-        if len(tokens) <= context:
-            found = f"the {part} part of {text.name} has {len(tokens)} tokens"
-            raise ValueError(f"{found}; expected context + 1 = {context + 1} or more")
-    for part, tokens in ids.items():
-        data.write_tokens(_tokens(folder, part), tokens, len(vocabulary))
+    vocabulary = Tokenizer.learn(text.blocks("train"), vocab) if vocab else text.characters
+    try:
+        for part in PARTS:
+            ids = (torch.as_tensor(vocabulary.encode(block), dtype=torch.int64) for block in text.blocks(part))
+            count = data.write_token_blocks(_tokens(folder, part), ids, len(vocabulary))
+            if count <= context:
+                found = f"the {part} part of {text.name} has {count} tokens"
+                raise ValueError(f"{found}; expected context + 1 = {context + 1} or more")
+    except BaseException:
+        for part in PARTS:
+            _tokens(folder, part).unlink(missing_ok=True)
+        raise
     if isinstance(vocabulary, Tokenizer):
         vocabulary.save(_vocabulary(folder))
     else:
@@ -82,7 +86,7 @@ def read_corpus(folder: str | Path) -> Corpus:
     Raises FileNotFoundError, and ValueError for a damaged file and for ids of another vocabulary.
     """
     vocabulary, ids = read_vocabulary(folder), []
-    for path in (_tokens(folder, part) for part in ("train", "valid")):
+    for path in (_tokens(folder, part) for part in PARTS):
         tokens = data.read_tokens(path)
         if tokens.vocab != len(vocabulary):
             found = f"{path} was written with {tokens.vocab:,} tokens"

@@ -183,8 +183,8 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_same(options: RunOptions, before: RunOptions) -> None:
-    for name, was in before.fixed.items():
-        if was != (now := getattr(options, name)):
+    for name in before.fixed | options.fixed:
+        if (was := getattr(before, name)) != (now := getattr(options, name)):
             found = f"{options.out} holds a run with {name} {was!r}, and {name} is {now!r}"
             raise ValueError(f"{found}; give the same options to resume it, or another folder")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from argparse import ArgumentParser, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, BooleanOptionalAction, RawDescriptionHelpFormatter
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
@@ -14,9 +14,11 @@ from tfbook import training
 from tfbook.attention.positions import POSITIONS
 from tfbook.files import expanded
 from tfbook.models import gpt
-from tfbook.models.blocks import Config, on_paper
+from tfbook.models.blocks import Config, Stack, on_paper
+from tfbook.models.tensor_parallel import check_tensor_parallel
 
 SEEDS = 2**63  # PyTorch's generators take no larger ones
+ORDERS = ("random", "text")
 MOST = 10**9  # of whatever is counted one by one: layers, steps, tokens, stories
 
 
@@ -66,9 +68,15 @@ def parser_of(options: type[RunOptions], prog: str, description: str | None) -> 
     kinds = _kinds(options)
     for option in fields(options):
         kind, choices = kinds[option.name][0], option.metadata["choices"]
+        name = f"--{option.name.replace('_', '-')}"
+        if kind is bool:
+            parser.add_argument(
+                name, action=BooleanOptionalAction, default=option.default, help=option.metadata["help"]
+            )
+            continue
         default = "" if option.default is None else f" ({option.default})"
         parser.add_argument(
-            f"--{option.name.replace('_', '-')}",
+            name,
             type=kind,
             default=option.default,
             choices=choices,
@@ -116,6 +124,7 @@ class Options(RunOptions):
     position: str = option("learned", "positional encoding", choices=tuple(POSITIONS))
     dropout: float = option(0.0, "dropout probability")
     context: int = option(64, "tokens that the model sees at once", least=1)
+    order: str = option("random", "of windows: drawn from the text, or one after another", choices=ORDERS)
     batch: int = option(12, "windows per batch, over all processes", least=1, most=MOST)
     accumulate: int = option(1, "batches per step", most=MOST)
     steps: int = option(2000, "steps in total, including those before an interruption", most=MOST)
@@ -132,6 +141,12 @@ class Options(RunOptions):
         "of matrix products; auto: the faster one on this machine",
         choices=("auto", "float32", "bfloat16"),
     )
+    compile: bool | None = option(None, "run torch.compile; by default where it pays")
+    checkpoint_activations: bool = option(
+        default=False, meaning="compute each block again in the backward pass, to save memory"
+    )
+    shard: bool = option(default=False, meaning="share weights, gradients and moments among processes (FSDP)")
+    tensor_parallel: int = option(1, "processes that split each block's matrices among themselves", least=1)
     evaluate_every: int = option(250, "steps between evaluations")
     evaluate_on: int = option(100_000, "validation tokens per evaluation, at most", least=1)
     checkpoint_every: int = option(250, "steps between checkpoints")
@@ -139,14 +154,27 @@ class Options(RunOptions):
     seed: int = option(0, "seed of weights and batches")
     out: str = option("pretrained", "folder of the run; a run that is there is resumed")
 
-    may_change = frozenset({"steps", "evaluate_every", "checkpoint_every", "sample", "out"})
+    may_change = frozenset(
+        {"steps", "evaluate_every", "checkpoint_every", "sample", "out"}
+        | {"compile", "checkpoint_activations", "shard", "tensor_parallel"}
+    )
     log = "history.json"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_seed(self.seed)
+        if self.order not in ORDERS:
+            raise ValueError(f"order is {self.order!r}; expected one of {', '.join(map(repr, ORDERS))}")
         _ = self.recipe  # it checks the options of training, and the config those of the model
         on_paper(replace(self.config, max_length=1).encoding)  # some encodings need an even width
+        if self.tensor_parallel != 1:
+            one = replace(self.config, layers=1, max_length=1)
+            check_tensor_parallel(on_paper(lambda: Stack(one)), self.tensor_parallel)
+
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The options that a run keeps for good, the order only where it differs from what older runs had."""
+        return {name: value for name, value in super().fixed.items() if (name, value) != ("order", ORDERS[0])}
 
     @property
     def config(self) -> Config:

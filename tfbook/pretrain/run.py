@@ -18,6 +18,7 @@ from tfbook import runtime
 from tfbook.attention.positions import Learned
 from tfbook.generation import sampling
 from tfbook.models import gpt
+from tfbook.models.tensor_parallel import split_model
 from tfbook.pretrain import driver
 from tfbook.pretrain.corpus import (
     FILES,
@@ -82,20 +83,23 @@ def _write_corpus(options: Options) -> None:
 def pretrain(options: Options) -> History:
     """Trains a `Gpt` as the options say, or resumes the run in `options.out`; in the end it prints a sampled text.
 
-    With several processes (`distributed.processes()`), each reads its share of a batch. Raises ValueError for options
-    that do not match the text, the folder or the machine, and what `driver.run` raises.
+    With several processes (`distributed.processes()`), each reads its share of a batch, and with `tensor_parallel` that
+    many share one. Raises ValueError for options that do not match the text, the folder, the machine or the number of
+    processes, and what `driver.run` raises.
     """
     runtime.keep_memory()
-    if options.batch % (ranks := distributed.world_size()):
-        raise ValueError(f"batch is {options.batch}; expected a multiple of {ranks}, the number of processes")
-    driver.check_memory(_least_memory(options))
-    return driver.run(options, partial(_set_up, options), partial(_write_corpus, options))
+    with distributed.arranged(shard=options.shard, tensor_parallel=options.tensor_parallel) as grid:
+        if options.batch % grid.data:
+            readers = "processes" if grid.tensor == 1 else f"processes / tensor_parallel = {grid.tensor}"
+            raise ValueError(f"batch is {options.batch}; expected a multiple of {grid.data}, the number of {readers}")
+        driver.check_memory(_least_memory(options))
+        return driver.run(options, partial(_set_up, options), partial(_write_corpus, options))
 
 
 def _least_memory(options: Options) -> int:
     """Bytes of weights with their gradients and moments, of a batch's residual stream, and of the sample's cache."""
     weights = 12 * options.layers * options.d_model**2  # of the blocks: counting them all would build them all
-    stream = options.batch // distributed.world_size() * options.context * options.layers * options.d_model
+    stream = options.batch // distributed.grid().data * options.context * options.layers * options.d_model
     return 16 * weights + 2 * stream + 4 * options.sample * options.layers * options.d_model
 
 
@@ -103,7 +107,10 @@ def _set_up(options: Options) -> driver.Job:
     corpus = read_corpus(options.folder)
     runtime.seed(options.seed)
     model = gpt.Gpt(len(corpus.vocabulary), options.config).to(runtime.device())
-    runtime.seed(options.seed + distributed.rank())  # so that dropout differs between processes
+    grid = distributed.grid()
+    if grid.tensor > 1:
+        split_model(model, grid.mesh["tensor"])
+    runtime.seed(options.seed + grid.row)  # so that dropout differs between processes
     batches, progress = _batches(options, corpus), Progress(options, corpus)
     return driver.Job(
         model=model,
@@ -118,9 +125,16 @@ def _set_up(options: Options) -> driver.Job:
 
 
 def _batches(options: Options, corpus: Corpus) -> Windows:
-    rank, ranks = distributed.rank(), distributed.world_size()
-    length = options.context + 1
-    return Windows(corpus.train, length=length, size=options.batch, seed=options.seed, rank=rank, ranks=ranks)
+    grid, length = distributed.grid(), options.context + 1
+    return Windows(
+        corpus.train,
+        length=length,
+        size=options.batch,
+        seed=options.seed,
+        rank=grid.row,
+        ranks=grid.data,
+        in_order=options.order == "text",
+    )
 
 
 class Progress:
@@ -137,11 +151,10 @@ class Progress:
 
     def _print_setup(self, corpus: Corpus) -> None:
         weights = gpt.parameter_count(self.vocab, self.options.config)
-        processes = f"{distributed.world_size()} process{'es' if distributed.world_size() > 1 else ''}"
         print(f"text: {len(corpus.train):,} training tokens, vocabulary {self.vocab:,}")
         print(f"model: {weights:,} parameters; {self.windows[:, 1:].numel():,} validation tokens")
         peak = f"{self.peak / 1e9:,.0f} GFLOP/s in a matrix product (utilization is relative to it)"
-        print(f"machine: {processes} on {runtime.device()}, {runtime.precision()}, {peak}", flush=True)
+        print(f"machine: {distributed.grid()} on {runtime.device()}, {runtime.precision()}, {peak}", flush=True)
 
     def evaluate(self, model: gpt.Gpt) -> dict[str, float]:
         """Loss, perplexity and bits per byte on the validation text."""
@@ -173,6 +186,8 @@ def _line(row: dict[str, float]) -> str:
 
 def _print_sample(options: Options, pretrained: Pretrained, start: Tensor) -> None:
     if options.sample:
+        if distributed.world_size() > 1:  # of which this one has a part
+            pretrained = load_pretrained(options.out)
         print(sample_text(pretrained, start, options.sample, options.seed))
 
 

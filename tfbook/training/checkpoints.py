@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import torch
@@ -70,7 +71,8 @@ def save_checkpoint(
 ) -> None:
     """Writes weights, optimizer, history and random state to `path` atomically: a crash leaves the old file.
 
-    The checkpoint before it stays beside it, as `path`.previous. Of several processes the first writes. `about` says
+    The checkpoint before it stays beside it, as `path`.previous. Of several processes each writes its own part into a
+    folder beside `path`, and the first writes the rest; any number of processes can read it, see `shards`. `about` says
     what the checkpoint is, such as the model's config; `read_about` reads it. Raises TypeError or ValueError for one
     that JSON cannot hold, and OSError where `path` is no regular file.
     """
@@ -83,9 +85,31 @@ def save_checkpoint(
         "about": None if about is None else _as_json(about),
     }
     content["random"] = distributed.all_gathered(runtime.random_state())
+    if distributed.world_size() > 1:
+        content = _shards().write_parts(path, content)
     if distributed.rank() == 0:
         with files.atomic_write(path, keep=True) as file:
             _save(content, file)
+        _remove_old_parts(Path(path))
+
+
+def _shards() -> ModuleType:
+    """The module, whose import takes longer than reading a small checkpoint."""
+    from tfbook.training import shards
+
+    return shards
+
+
+def _remove_old_parts(path: Path) -> None:
+    """Removes the folders of parts that neither the newest checkpoint nor the one before needs."""
+    if not any(path.parent.glob(f"{path.name}.parts-*")):
+        return
+    kept = []
+    for record in (path, files.previous(path)):
+        with suppress(FileNotFoundError, CheckpointError):
+            parts = _read_record(record)["parts"]
+            kept += [parts["folder"]] if parts else []
+    _shards().remove_parts(path, kept)
 
 
 def load_checkpoint(path: str | Path, model: nn.Module, optimizer: Optimizer) -> History:
@@ -127,7 +151,7 @@ def load_weights(path: str | Path, model: nn.Module, *, about: About | None = No
     _check_about(found, content, about)
     _check_model(found, content, model)
     try:
-        model.load_state_dict(content["model"])
+        model.load_state_dict(_placed(found, content, model)["model"])
     except Exception as error:
         raise CheckpointError(f"checkpoint {path} does not fit this model ({error!r})") from error
 
@@ -139,6 +163,7 @@ def _restore(path: str | Path, content: dict[str, Any], model: nn.Module, optimi
     saved = states[distributed.rank() % len(states)]
     moments, groups = optimizer.state_dict(), [*map(dict, optimizer.param_groups)]
     try:
+        content = _placed(path, content, model, optimizer)
         runtime.set_random_state(saved)
         optimizer.load_state_dict(content["optimizer"])
         _check_loaded(optimizer, groups)
@@ -149,6 +174,15 @@ def _restore(path: str | Path, content: dict[str, Any], model: nn.Module, optimi
         optimizer.load_state_dict(moments)
         raise CheckpointError(f"checkpoint {path} does not fit this optimizer or machine ({error!r})") from error
     return content["history"]
+
+
+def _placed(
+    path: str | Path, content: dict[str, Any], model: nn.Module, optimizer: Optimizer | None = None
+) -> dict[str, Any]:
+    """The content with tensors in parts, or whole, as those of the model are."""
+    if content["parts"] is None and distributed.world_size() == 1:
+        return content
+    return _shards().read_parts(path, content, model, optimizer)
 
 
 def _read_newest(path: str | Path) -> tuple[Path, dict[str, Any]]:
@@ -166,6 +200,17 @@ def _read_newest(path: str | Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The checkpoint, its parts checked and left where they are."""
+    content = _read_record(path)
+    if content["parts"] is not None:
+        try:
+            _shards().check_parts(path, content["parts"])
+        except (OSError, ValueError) as error:
+            raise DamagedCheckpoint(f"checkpoint {path} is damaged ({error}); delete it to start over") from error
+    return content
+
+
+def _read_record(path: str | Path) -> dict[str, Any]:
     if Path(path).exists() and not Path(path).is_file():  # opening a named pipe would wait for ever
         raise CheckpointError(f"checkpoint {path} is not a regular file")
     with Path(path).open("rb") as file:
@@ -191,7 +236,7 @@ def _check_archive(file: BinaryIO) -> None:
 def _parts(content: Any) -> dict[str, Any]:
     """The parts of a checkpoint. Raises TypeError where one has another form than `save_checkpoint` gives it."""
     parts = {name: content[name] for name in ("model", "optimizer", "random")}
-    parts |= {name: content.get(name) for name in ("unshaped", "optimizers", "about")}  # which old files lack
+    parts |= {name: content.get(name) for name in ("unshaped", "optimizers", "about", "parts")}  # which old files lack
     history, about = History(**content["history"]), parts["about"]
     sound = {
         "model": isinstance(parts["model"], dict) and all(isinstance(name, str) for name in parts["model"]),
@@ -201,6 +246,7 @@ def _parts(content: Any) -> dict[str, Any]:
         "optimizers": parts["optimizers"] is None or _is_list(parts["optimizers"], str),
         "about": about is None or isinstance(about, str),
         "history": _is_history(history),
+        "parts": parts["parts"] is None or _is_folder(parts["parts"]),
     }
     if not all(sound.values()):
         raise TypeError(", ".join(name for name, is_sound in sound.items() if not is_sound))
@@ -217,6 +263,16 @@ def _is_list(found: Any, kind: type) -> bool:
 def _is_names(found: Any) -> bool:
     names = isinstance(found, dict) and all(isinstance(name, str) for name in found)
     return names and all(isinstance(value, int | str) for value in found.values())
+
+
+def _is_folder(found: Any) -> bool:
+    """Whether it is a name and the checksum of each file."""
+    return (
+        isinstance(found, dict)
+        and isinstance(name := found.get("folder"), str)
+        and Path(name).name == name
+        and _is_names(found.get("files"))
+    )
 
 
 def _is_history(found: History) -> bool:

@@ -1,16 +1,22 @@
-"""Data parallelism: each process computes the gradient of its share of a batch, and all take a step with the sum.
+"""Processes that train one model together: who they are, what they tell one another, and the grid that they form.
 
-`torchrun --nproc-per-node 2 -m tfbook.pretrain` starts two. Without it there is one process, and nothing here takes any
-time. `DistributedDataParallel` averages gradients, which is exact only where all shares are equally large; a sum can be
-divided by the count over all processes.
+`torchrun --nproc-per-node 4 -m tfbook.pretrain` starts four; without it there is one process, and nothing here takes
+any time. How a model is placed on the grid is in `placement`.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import socket
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import compress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +24,7 @@ from torch import Tensor, distributed as dist, nn
 
 from tfbook import runtime
 
+LEAST_TORCH = (2, 9)  # from which on FSDP2 sums on gloo, too
 T = TypeVar("T", bound=float | Tensor)
 
 
@@ -33,11 +40,22 @@ def processes() -> Iterator[None]:
     on_gpu = runtime.device().type == "cuda"
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo")
+    dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", **_meeting_place())
     try:
-        yield
+        with arranged():
+            yield
     finally:
+        _mesh.cache_clear()
         dist.destroy_process_group()
+
+
+def _meeting_place() -> dict[str, Any]:
+    """After a restart by `torchrun` another one than before, where the addresses of the dead still stand."""
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if attempt == "0":
+        return {}
+    store, number, count = next(dist.rendezvous("env://"))
+    return {"store": dist.PrefixStore(f"restart {attempt}", store), "rank": number, "world_size": count}
 
 
 def world_size() -> int:
@@ -50,18 +68,99 @@ def rank() -> int:
     return dist.get_rank() if world_size() > 1 else 0
 
 
+# ---- the grid: data × tensor -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProcessGrid:
+    """`data` rows of `tensor` processes each: a row reads its share of a batch, and splits the matrices among itself.
+
+    With `shard`, each row also keeps only its share of weights, gradients and moments.
+    """
+
+    data: int = 1
+    tensor: int = 1
+    shard: bool = False
+    mesh: Any = None  # the `DeviceMesh` (replica, shard, tensor); None for one process
+
+    @property
+    def row(self) -> int:
+        """The row of this process, from 0."""
+        return rank() // self.tensor
+
+    def __str__(self) -> str:
+        processes = self.data * self.tensor
+        split = f", {self.data} × {self.tensor} (data × tensor)" if self.tensor > 1 else ""
+        return f"{processes} process{'es' if processes > 1 else ''}{split}{', sharded' if self.shard else ''}"
+
+
+_grids = [ProcessGrid()]  # the one in use last
+
+
+def grid() -> ProcessGrid:
+    """The grid in use: all processes in one column, unless they are `arranged` otherwise."""
+    return _grids[-1]
+
+
+@contextmanager
+def arranged(*, shard: bool = False, tensor_parallel: int = 1) -> Iterator[ProcessGrid]:
+    """Inside, the processes form a grid with rows of `tensor_parallel`; with `shard`, the rows share the weights.
+
+    One process is a grid of its own, whatever `shard` says. Raises ValueError when the rows cannot be filled.
+    """
+    data, rest = divmod(world_size(), tensor_parallel) if tensor_parallel > 0 else (0, 0)
+    if rest or not data:
+        found = f"tensor_parallel is {tensor_parallel}"
+        raise ValueError(
+            f"{found}; expected a divisor of {world_size()}, the number of processes that torchrun started"
+        )
+    _grids.append(ProcessGrid(data, tensor_parallel, shard, _mesh(data, tensor_parallel, shard)))
+    try:
+        yield grid()
+    finally:
+        _grids.pop()
+
+
+@cache
+def _mesh(data: int, tensor: int, shard: bool) -> Any:
+    """The mesh of a grid, None for one process; whose groups are made once, since to make them is to meet."""
+    if data * tensor == 1:
+        return None
+    if tuple(map(int, torch.__version__.split(".")[:2])) < LEAST_TORCH:
+        raise ValueError(
+            f"torch is {torch.__version__}; several processes need {'.'.join(map(str, LEAST_TORCH))} or later"
+        )
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # it has advice on speed
+    from torch.distributed.device_mesh import init_device_mesh  # here, because one process does without
+
+    shape = (1, data, tensor) if shard else (data, 1, tensor)
+    return init_device_mesh(runtime.device().type, shape, mesh_dim_names=("replica", "shard", "tensor"))
+
+
+# ---- what they tell one another ----------------------------------------------------------------------------------
+
+
 def mean(value: float) -> float:
     """Mean over the processes, the same number in each."""
-    return float(total(torch.tensor(value, dtype=torch.float64))) / world_size() if world_size() > 1 else float(value)
+    if world_size() == 1:
+        return float(value)
+    everywhere = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(everywhere)
+    return float(everywhere) / world_size()
 
 
 def total(value: T) -> T | Tensor:
-    """Sum over the processes, the same in each; of tensors where they are, of other numbers on the CPU."""
-    if world_size() == 1:
+    """Sum over the rows of the grid, the same in each process; of tensors where they are, of numbers on the CPU."""
+    if grid().data == 1:
         return value
     everywhere = torch.as_tensor(value).clone()
-    dist.all_reduce(everywhere)
+    dist.all_reduce(everywhere, group=_rows())
     return everywhere
+
+
+def _rows() -> Any:
+    """The group of the processes that are in this one's place in the other rows."""
+    return grid().mesh.get_group("shard" if grid().shard else "replica")
 
 
 def all_gathered(value: Any) -> list[Any]:
@@ -70,6 +169,17 @@ def all_gathered(value: Any) -> list[Any]:
     if world_size() > 1:
         dist.all_gather_object(values, value)
     return values
+
+
+def broadcast(model: nn.Module) -> None:
+    """Every process gets the weights of the first, and every row of the grid those that the first row has split."""
+    if world_size() == 1:
+        return
+    for weight in model.state_dict().values():
+        if hasattr(weight, "to_local"):
+            dist.broadcast(weight.to_local(), group=_rows(), group_src=0)
+        else:
+            dist.broadcast(weight, 0)
 
 
 @contextmanager
@@ -82,22 +192,50 @@ def first_in_turn() -> Iterator[None]:
         dist.barrier()
 
 
-def broadcast(model: nn.Module) -> None:
-    """Every process gets the weights of the first."""
-    if world_size() > 1:
-        for weight in model.state_dict().values():
-            dist.broadcast(weight, 0)
+# ---- processes of one's own --------------------------------------------------------------------------------------
 
 
-def add_gradients(model: nn.Module) -> None:
-    """Every gradient becomes the sum over the processes; the share of a process without one is 0."""
-    if world_size() == 1:
-        return
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    present = total(torch.tensor([weight.grad is not None for weight in weights]).int())
-    weights = list(compress(weights, present.tolist()))
-    shares = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
-    together = nn.utils.parameters_to_vector(shares)  # one message instead of one for each weight
-    dist.all_reduce(together)
-    for weight, gradient in zip(weights, together.split([share.numel() for share in shares]), strict=True):
-        weight.grad = gradient.view_as(weight)
+def launch(script: str | Path, *arguments: str, processes: int = 2, restarts: int = 0, timeout: float = 300) -> str:
+    """Runs a script under `torchrun` in so many processes on this machine's CPUs; returns what they print.
+
+    `script` is the path of a file, or the text of a program. When a process dies, all begin again, up to `restarts`
+    times. Each has one thread. Raises RuntimeError, with the end of what was printed, when they fail or take more than
+    `timeout` seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        if isinstance(script, str):
+            path = Path(folder, "script.py")
+            path.write_text(script, encoding="utf-8")
+        else:
+            path = script
+        command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(processes)]
+        command += ["--master-addr", "127.0.0.1", "--master-port", str(_free_port())]
+        command += ["--max-restarts", str(restarts), str(path), *arguments]
+        return _printed(command, timeout)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _printed(command: list[str], timeout: float) -> str:
+    root = str(Path(__file__).parents[2])  # so that the script finds this tfbook, installed or not
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))), "OMP_NUM_THREADS": "1"}
+    own |= {"TFBOOK_DEVICE": "cpu", "PYTHONUNBUFFERED": "1", "TQDM_DISABLE": "1"}
+    own |= {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+    run = subprocess.Popen(
+        command, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
+    )
+    try:
+        printed, _ = run.communicate(timeout=timeout)
+    except BaseException as error:  # the stop button, too, leaves no process behind
+        run.terminate()
+        printed, _ = run.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        raise RuntimeError(f"the processes took more than {timeout:g} s; they printed\n{printed[-2000:]}") from None
+    if run.returncode:
+        raise RuntimeError(f"the processes failed; they printed\n{printed[-4000:]}")
+    return printed

@@ -14,27 +14,30 @@ from torch.overrides import TorchFunctionMode
 from tfbook import runtime
 from tfbook.training import distributed
 from tfbook.training.losses import Loss, at_least_one
+from tfbook.training.placement import Run
 from tfbook.training.recipe import Recipe
 
 LossFunction = Callable[[Any, Any], Loss | Tensor]  # of the model, of any class, and a batch
 
 
-def gradient(model: nn.Module, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int) -> Tensor:
+def gradient(
+    model: nn.Module, run: Run, loss: LossFunction, batches: Callable[[int], Any], recipe: Recipe, step: int
+) -> Tensor:
     """Σ total / Σ count over the batches of a step in all processes; its gradient is left in the weights.
 
-    Nothing here waits for the device. Raises ValueError for a loss that cannot be minimized.
+    `run` is what `place` returned for the model. Nothing here waits for the device. Raises ValueError for a loss that
+    cannot be minimized.
     """
+    device = next(model.parameters()).device
     numbers = range(step * recipe.accumulate, (step + 1) * recipe.accumulate)
-    losses = (_loss(model, loss, batches(number), recipe) for number in numbers)
+    losses = (_loss(run, loss, _sent(batches(number), device), recipe) for number in numbers)
     value = _backward(next(losses)) if recipe.accumulate == 1 else _accumulate(model, losses)
-    distributed.add_gradients(model)
     return distributed.total(value)
 
 
-def _loss(model: nn.Module, loss: LossFunction, batch: Any, recipe: Recipe) -> Loss:
-    batch = _sent(batch, next(model.parameters()).device)
+def _loss(run: Run, loss: LossFunction, batch: Any, recipe: Recipe) -> Loss:
     with runtime.autocast(recipe.mixed_precision):
-        found = loss(model, batch)
+        found = run(loss, batch)
     totals = found.totals if isinstance(found, Loss) else [found]
     if not all(isinstance(total, Tensor) and not total.shape and total.requires_grad for total in totals):
         expected = "a Loss, or a Tensor of shape (), that depends on the model's weights"

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from tfbook.training import distributed, optimizers
 from tfbook.training.checkpoints import About, History, resume, save_checkpoint
 from tfbook.training.gradients import LossFunction, gradient
 from tfbook.training.optimizers import Optimizer
+from tfbook.training.placement import Run, checkpointed_blocks, clip_gradients, compiled_blocks, place
 from tfbook.training.recipe import Recipe
 from tfbook.training.stopping import stop_flag
 from tfbook.training.vocabulary import padded_vocabulary
@@ -102,18 +103,20 @@ def _step(model: nn.Module, value: Tensor, optimizer: Optimizer, recipe: Recipe,
     """Takes step `number`; the weights stay as they are when loss or gradient is not finite."""
     for group in optimizer.param_groups:
         group["lr"] = recipe.lr * group.get("lr_factor", 1) * recipe.schedule(number, recipe.steps)
-    unseen.add(value, nn.utils.clip_grad_norm_(model.parameters(), recipe.clip))
+    unseen.add(value, clip_gradients(model, recipe.clip))
     with runtime.autocast(recipe.mixed_precision):  # for the products of Muon
         optimizer.step()
     unseen.history.lr.append(optimizer.param_groups[0]["lr"])
 
 
-def _evaluate(model: nn.Module, evaluate: Evaluate | None, report: Report | None, history: History) -> dict[str, float]:
+def _evaluate(
+    model: nn.Module, run: Run, evaluate: Evaluate | None, report: Report | None, history: History
+) -> dict[str, float]:
     """The metrics that `evaluate` returns in eval mode; random numbers drawn there do not affect training."""
     if evaluate is None:
         return {}
     with evaluating(model), torch.no_grad(), runtime.fork_rng():
-        metrics = {name: float(value) for name, value in evaluate(model).items()}  # which checkpoints and JSON can hold
+        metrics = {name: float(value) for name, value in run(evaluate).items()}  # which checkpoints and JSON can hold
     history.evaluations.append({"step": history.steps, "seconds": history.elapsed, **metrics})
     if report is not None:
         report(history)
@@ -151,19 +154,22 @@ def fit(
     it. The model comes back in eval mode, however training ends. Raises NonFiniteLoss, CheckpointError, and ValueError
     when there is nothing to train.
     """
+    run = place(model.train())
     optimizer = _optimizer(model, recipe)
     settings = [{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
     history = History() if checkpoint is None else resume(checkpoint, model, optimizer, about=about)
     for group, own in zip(optimizer.param_groups, settings, strict=True):
         group.update(own)  # the recipe's, where a checkpoint holds those of an earlier one
-    distributed.broadcast(model.train())
     unseen = _Unseen(history, optimizer, next(model.parameters()).device)
-    if recipe.compiles(model, recipe.steps - history.steps):
+    compiles = recipe.compiles(model, recipe.steps - history.steps)
+    if compiles and distributed.world_size() == 1:
         loss = torch.compile(loss)
     with (
         _ending_in_eval_mode(model),
         joined_projections(model),
         padded_vocabulary(model),
+        compiled_blocks(model) if compiles and distributed.world_size() > 1 else nullcontext(),
+        checkpointed_blocks(model) if recipe.checkpoint_activations else nullcontext(),
         stop_flag() as stop,
         _progress(history.steps, recipe.steps) as bar,
     ):
@@ -172,7 +178,7 @@ def fit(
             start, before = time.perf_counter(), history.elapsed
             optimizer.zero_grad(set_to_none=True)
             with unseen.trust():
-                value = gradient(model, loss, batches, recipe, done)
+                value = gradient(model, run, loss, batches, recipe, done)
             _step(model, value, optimizer, recipe, unseen, done)
             done += 1
             last = done == recipe.steps or distributed.mean(stop.is_set()) > 0
@@ -181,7 +187,7 @@ def fit(
                 unseen.look()
             history.seconds.append(before + time.perf_counter() - start)
             if evaluates:
-                bar.set_postfix(_evaluate(model, evaluate, report, history), refresh=False)
+                bar.set_postfix(_evaluate(model, run, evaluate, report, history), refresh=False)
             if checkpoint is not None and saves:
                 save_checkpoint(checkpoint, model, optimizer, history, about=about)
             if history.loss:
@@ -204,4 +210,5 @@ def _ending_in_eval_mode(model: nn.Module) -> Iterator[None]:
 def _progress(done: int, steps: int) -> Any:
     from tfbook.training.progress import tqdm  # here, because it looks for a notebook when imported
 
-    return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5, disable=distributed.rank() > 0)
+    hidden: dict[str, Any] = {"disable": True} if distributed.rank() > 0 else {}  # else as TQDM_DISABLE says
+    return tqdm(total=steps, initial=done, leave=False, unit="step", mininterval=0.5, **hidden)

@@ -34,6 +34,13 @@ class Loss:
         self.totals: list[Tensor] = [total]
         self.counts: list[int | Tensor] = [count]
 
+    @classmethod
+    def of(cls, totals: Sequence[Float[Tensor, ""]], counts: Sequence[int | Int[Tensor, ""]]) -> Loss:
+        """The loss with these terms, of which there is at least one."""
+        loss = cls(totals[0], counts[0])
+        loss.totals, loss.counts = [*totals], [*counts]
+        return loss
+
     @property
     def mean(self) -> Float[Tensor, ""]:
         """Σ total / count over the terms; 0, and not 0/0, for a term that counts nothing."""
@@ -45,9 +52,7 @@ class Loss:
         return sum(shares)  # type: ignore[return-value] # there is at least one term, so the sum is not the int 0
 
     def __add__(self, other: Loss) -> Loss:
-        both = Loss(self.totals[0], self.counts[0])
-        both.totals, both.counts = self.totals + other.totals, self.counts + other.counts
-        return both
+        return Loss.of(self.totals + other.totals, self.counts + other.counts)
 
 
 def at_least_one(count: float | Tensor) -> Tensor:

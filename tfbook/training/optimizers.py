@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.optim import AdamW
 
+from tfbook.training.placement import part_of, whole
+
 # ---- AdamW -------------------------------------------------------------------------------------------------------
 
 
@@ -124,7 +126,8 @@ class Muon(torch.optim.Optimizer):
     Nesterov momentum, with all its directions made equally long (Jordan et al., 2024). An orthogonal matrix has entries
     of size 1 / √max(rows, columns), so those of a step have the size lr · `rms`; with 0.2 it is that of AdamW's steps,
     so AdamW's learning rate fits (Liu et al., 2025, section 2.2). The kernel of a convolution is a matrix with a row
-    for each output channel. Raises ValueError for vectors.
+    for each output channel. Of a matrix in parts, each process gathers the whole step and keeps its part. Raises
+    ValueError for vectors.
     """
 
     def __init__(
@@ -156,11 +159,12 @@ class Muon(torch.optim.Optimizer):
     def _step(self, matrices: list[nn.Parameter], scale: float, group: dict[str, Any]) -> None:
         skip = None if self.found_inf is None else self.found_inf == 1
         fading = _unless(skip, group["momentum"], 1.0)
-        steps = [self._nesterov(matrix, fading, group["momentum"], skip).flatten(1) for matrix in matrices]
+        steps = [whole(self._nesterov(matrix, fading, group["momentum"], skip)).flatten(1) for matrix in matrices]
         directions = _unless(skip, orthogonal(torch.stack(steps)), 0.0)
         kept = _unless(skip, 1 - group["lr"] * group["weight_decay"], 1.0)
         for matrix, direction in zip(matrices, directions, strict=True):
-            matrix.mul_(kept).sub_(direction.reshape(matrix.shape), alpha=group["lr"] * scale)
+            own = part_of(direction.reshape(matrix.shape), like=matrix)
+            matrix.mul_(kept).sub_(own, alpha=group["lr"] * scale)
 
     def _nesterov(
         self, matrix: nn.Parameter, fading: float | Tensor, momentum: float, skip: Bool[Tensor, ""] | None

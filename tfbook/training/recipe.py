@@ -28,6 +28,8 @@ class Recipe:
     With `mixed_precision` matrix products run at `runtime.precision()`; steps of many small products, such as those of
     recurrent networks, gain nothing from it. `compile` runs the loss function through `torch.compile`: the first steps
     take from seconds to a minute longer, later ones less. With None that is done where it pays, see `compiles`.
+    Several processes compile each block for itself. With `checkpoint_activations` the backward pass computes each block
+    once more, and memory holds only the blocks' inputs.
     """
 
     steps: int
@@ -46,6 +48,7 @@ class Recipe:
     checkpoint_every: int = 100
     mixed_precision: bool = True
     compile: bool | None = None
+    checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
         positive = ("steps", "lr", "embedding_lr_factor", "clip", "rms", "accumulate")
