@@ -19,7 +19,7 @@ CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
 
 
 def conda_specs(requirements: list[str]) -> set[str]:
-    """Write pip's requirements as conda-forge's: `torch>=2.6` becomes `pytorch>=2.6`."""
+    """Write pip's requirements as conda-forge's: `torch>=2.9` becomes `pytorch>=2.9`."""
     split = (re.fullmatch(r"([\w-]+)([=><!~].*)", requirement).groups() for requirement in requirements)
     return {CONDA_NAMES.get(name, name) + version for name, version in split}
 

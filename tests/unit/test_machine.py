@@ -140,12 +140,12 @@ class TestTorch:
         assert finding.verdict == "ok"
         assert finding.text.startswith(f"{torch.__version__}, with torchvision 0.")
 
-    @pytest.mark.parametrize("version", ["2.5.1", "1.13.0+cu117"])
+    @pytest.mark.parametrize("version", ["2.8.0", "1.13.0+cu117"])
     def test_an_old_torch(self, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
         monkeypatch.setattr(torch, "__version__", TorchVersion(version))
         finding = machine.torch_and_vision()
         assert finding.verdict == "problem"
-        assert finding.text == f"{version} is too old; the course needs 2.6"
+        assert finding.text == f"{version} is too old; the course needs 2.9"
         assert "%pip install --upgrade torch torchvision" in finding.fix
 
     def test_a_torchvision_of_another_build(self, monkeypatch: pytest.MonkeyPatch) -> None:

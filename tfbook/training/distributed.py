@@ -24,7 +24,6 @@ from torch import Tensor, distributed as dist, nn
 
 from tfbook import runtime
 
-LEAST_TORCH = (2, 9)  # from which on FSDP2 sums on gloo, too
 T = TypeVar("T", bound=float | Tensor)
 
 
@@ -126,10 +125,6 @@ def _mesh(data: int, tensor: int, shard: bool) -> Any:
     """The mesh of a grid, None for one process; whose groups are made once, since to make them is to meet."""
     if data * tensor == 1:
         return None
-    if tuple(map(int, torch.__version__.split(".")[:2])) < LEAST_TORCH:
-        raise ValueError(
-            f"torch is {torch.__version__}; several processes need {'.'.join(map(str, LEAST_TORCH))} or later"
-        )
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)  # it has advice on speed
     from torch.distributed.device_mesh import init_device_mesh  # here, because one process does without
 
