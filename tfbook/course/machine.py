@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 MARKS = {"ok": "✓", "note": "○", "problem": "✗"}
-OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 6)
+OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 9)
 PACKAGES = {  # the name for pip: the name for Python
     "torch": "torch",
     "torchvision": "torchvision",
