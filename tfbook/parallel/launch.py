@@ -45,6 +45,7 @@ def torchrun(processes: int, module: str, arguments: Sequence[str], *, restarts:
     above = str(Path(tfbook.__file__).parents[1])
     path = os.pathsep.join([above, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else a restart finds the addresses of the dead
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
     if done.returncode:
         raise RuntimeError(f"{processes} processes of {module} failed:\n{done.stderr[:3000]}")
