@@ -153,7 +153,7 @@ def test_shares_may_differ_in_size() -> None:
     alone(one, batches)
     assert largest_difference(one, data_parallel(model, batches, Wire(3))[0][2]) < 1e-10
     assert largest_difference(one, sharded(model, batches, Wire(3))[0]) < 1e-10
-    assert largest_difference(one, pipeline(model, batches, Wire(2), microbatches=3)[0]) < 1e-10
+    assert largest_difference(one, pipeline(model, batches, Wire(2), schedule=gpipe(2, 3))[0]) < 1e-10
 
 
 @pytest.mark.parametrize("make", [gpipe, one_forward_one_backward])
@@ -161,8 +161,10 @@ def test_either_schedule_trains_the_same_model(make: object) -> None:
     model, batches = small_gpt(), some_batches(steps=2)
     one = deepcopy(model)
     alone(one, batches)
-    found = pipeline(model, batches, Wire(3), make_schedule=make)[0]  # type: ignore[arg-type]
+    found = pipeline(model, batches, Wire(3), schedule=make(3, 4))[0]  # type: ignore[operator]
     assert largest_difference(one, found) < 1e-10
+    with pytest.raises(ValueError, match="schedule has 2 stages; expected 3"):
+        pipeline(model, batches, Wire(3), schedule=gpipe(2, 4))
 
 
 def test_blocks_are_cut_and_joined() -> None:

@@ -61,7 +61,7 @@ def launch(
 ) -> dict[str, Launched]:
     """Trains copies of the model in float64, one for each of `kinds`, in one launch of so many processes.
 
-    `options` are further arguments for a kind, such as `{"pipeline": {"microbatches": 8}}`.
+    `options` are further arguments for a kind, such as `{"pipeline": {"schedule": gpipe(2, 8)}}`.
     """
     with tempfile.TemporaryDirectory() as name:
         _start(Path(name), model, batches, kinds=list(kinds), options=dict(options or {}))

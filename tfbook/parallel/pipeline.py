@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 from tfbook.attention.masks import Causal
 from tfbook.models.gpt import Gpt
-from tfbook.parallel.schedules import MakeSchedule, one_forward_one_backward, timetable
+from tfbook.parallel.schedules import Schedule, check_stages, one_forward_one_backward, timetable
 from tfbook.parallel.sharded import Surroundings
 from tfbook.parallel.whole import LR, Batches, adam, predicted, take_step, total_loss
 from tfbook.parallel.wire import Wire
+
+MICROBATCHES = 4  # where nobody says how many
 
 
 class Stage(nn.Module):
@@ -65,26 +67,25 @@ class StageRunner:
 
 
 def pipeline(
-    model: Gpt,
-    batches: Batches,
-    wire: Wire,
-    *,
-    microbatches: int = 4,
-    lr: float = LR,
-    make_schedule: MakeSchedule = one_forward_one_backward,
+    model: Gpt, batches: Batches, wire: Wire, *, schedule: Schedule | None = None, lr: float = LR
 ) -> tuple[Gpt, list[float]]:
-    """The model after a step for each of `batches`, put together from all stages, and the losses."""
-    last = wire.machines - 1
-    runners = [StageRunner(Stage(model, number, wire.machines)) for number in range(wire.machines)]
+    """The model after a step for each of `batches`, put together from all stages, and the losses.
+
+    By default four microbatches go one forward, one backward. Raises ValueError for a schedule of other stages.
+    """
+    stages = wire.machines
+    schedule = schedule or one_forward_one_backward(stages, MICROBATCHES)
+    check_stages(schedule, stages)
+    runners = [StageRunner(Stage(model, number, stages)) for number in range(stages)]
     optimizers = [adam(runner.stage.parameters(), lr) for runner in runners]
-    order = timetable(make_schedule(wire.machines, microbatches))
+    order, microbatches = timetable(schedule), len(schedule[0]) // 2
     losses = []
     for ids in batches:
         pieces, box = ids.tensor_split(microbatches), dict[tuple[str, int, int], Tensor]()
         for s, kind, k, *_ in order:
             if kind == "F":
                 y = runners[s].forward(k, box.pop(("F", k, s), pieces[k][:, :-1]), pieces[k], predicted(ids))
-                if s < last:
+                if s < stages - 1:
                     box["F", k, s + 1] = wire.send(y, s, s + 1, "activations")
             else:
                 gradient = runners[s].backward(k, box.pop(("B", k, s), None))
@@ -93,8 +94,8 @@ def pipeline(
         add_tied([runner.stage for runner in runners], wire)
         for optimizer in optimizers:
             take_step(optimizer)
-        losses.append(runners[last].loss)
-        runners[last].loss = 0.0
+        losses.append(runners[-1].loss)
+        runners[-1].loss = 0.0
     return put_together([runner.stage for runner in runners], model), losses
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, distributed as dist, nn
 
 from tfbook.models.gpt import Gpt
-from tfbook.parallel.pipeline import Stage, StageRunner, tied
-from tfbook.parallel.schedules import MakeSchedule, one_forward_one_backward
+from tfbook.parallel.pipeline import MICROBATCHES, Stage, StageRunner, tied
+from tfbook.parallel.schedules import Schedule, check_stages, one_forward_one_backward
 from tfbook.parallel.whole import (
     LR,
     Batches,
@@ -97,31 +97,26 @@ def _plan() -> dict[str, Any]:
     }
 
 
-def pipeline(
-    model: Gpt,
-    batches: Batches,
-    *,
-    microbatches: int = 4,
-    lr: float = LR,
-    make_schedule: MakeSchedule = one_forward_one_backward,
-) -> Trained:
+def pipeline(model: Gpt, batches: Batches, *, schedule: Schedule | None = None, lr: float = LR) -> Trained:
     """This machine's stage; it follows its own line of the schedule, and waits for what it needs."""
-    s, last = dist.get_rank(), dist.get_world_size() - 1
-    runner = StageRunner(Stage(model, s, last + 1))
+    stages, s = dist.get_world_size(), dist.get_rank()
+    schedule = schedule or one_forward_one_backward(stages, MICROBATCHES)
+    check_stages(schedule, stages)
+    runner = StageRunner(Stage(model, s, stages))
     optimizer = adam(runner.stage.parameters(), lr)
-    passes = make_schedule(last + 1, microbatches)[s]
+    order, microbatches = schedule[s], len(schedule[s]) // 2
     losses = []
     for ids in batches:
         pieces, sent = ids.tensor_split(microbatches), []
-        for kind, k in passes:
+        for kind, k in order:
             like = model.embed.weight.new_empty(*pieces[k][:, :-1].shape, model.embed.embedding_dim)
             if kind == "F":
                 arrived = _received(like, s - 1) if s > 0 else pieces[k][:, :-1]
                 y = runner.forward(k, arrived, pieces[k], predicted(ids))
-                if s < last:
+                if s < stages - 1:
                     sent.append(dist.isend(y, s + 1))  # goes on while this machine does, or two could wait forever
             else:
-                gradient = runner.backward(k, _received(like, s + 1) if s < last else None)
+                gradient = runner.backward(k, _received(like, s + 1) if s < stages - 1 else None)
                 if s > 0:
                     sent.append(dist.isend(gradient, s - 1))
         for message in sent:

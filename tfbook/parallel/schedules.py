@@ -5,14 +5,13 @@ A pass is ("F", k) or ("B", k), forward or backward of microbatch k. Stage s hol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tfbook.checks import check_positive
 
 Pass = tuple[str, int]
 Schedule = list[list[Pass]]  # one list for each stage
-MakeSchedule = Callable[[int, int], Schedule]  # (stages, microbatches)
 
 
 def gpipe(stages: int, microbatches: int) -> Schedule:
@@ -35,6 +34,12 @@ def one_forward_one_backward(stages: int, microbatches: int) -> Schedule:
             passes.append(("B", k))
         schedule.append(passes)
     return schedule
+
+
+def check_stages(schedule: Schedule, stages: int) -> None:
+    """Checks that a schedule has one line for each stage."""
+    if len(schedule) != stages:
+        raise ValueError(f"schedule has {len(schedule)} stages; expected {stages}, one for each machine")
 
 
 class Timed(NamedTuple):
