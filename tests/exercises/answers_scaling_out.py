@@ -101,9 +101,7 @@ def bytes_by_table(parameters: float, machines: int, stage: int) -> float:
     return parameters * (16 - divided + divided / machines)
 
 
-def parts_by_slices(
-    x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, machines: int
-) -> Tensor:
+def parts_by_slices(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, machines: int) -> Tensor:
     hidden, size = torch.relu(x @ up.T + up_bias), len(up) // machines
     parts = [hidden[:, m * size : (m + 1) * size] @ down[:, m * size : (m + 1) * size].T for m in range(machines)]
     return torch.stack([parts[0] + down_bias, *parts[1:]])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_parallel import STEPS, shape_of, small_gpt, some_batches
 from torch import Tensor
 
-from test_parallel import STEPS, shape_of, small_gpt, some_batches
 from tfbook.models.gpt import Gpt
 from tfbook.parallel import launch
 from tfbook.parallel.elastic import save_checkpoint
@@ -65,9 +65,7 @@ def test_each_process_holds_what_the_formula_says(launched: dict[str, launch.Lau
 
 
 def test_a_killed_process_costs_the_steps_since_the_last_checkpoint(one: tuple[Gpt, list[float]]) -> None:
-    rows, state = launch.launch_elastic(
-        small_gpt(), some_batches(), processes=2, killed=(7, 1), checkpoint_every=3
-    )
+    rows, state = launch.launch_elastic(small_gpt(), some_batches(), processes=2, killed=(7, 1), checkpoint_every=3)
     assert [(row["attempt"], row["step"]) for row in rows] == [
         *((0, step) for step in range(7)),
         *((1, step) for step in range(6, STEPS)),

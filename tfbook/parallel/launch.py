@@ -78,9 +78,7 @@ def _collected(folder: Path, kind: str, processes: int) -> Launched:
     found = [json.loads((folder / f"{kind}-{m}.json").read_text(encoding="utf-8")) for m in range(processes)]
     held, sent = [each["held"] for each in found], [each["sent"] for each in found]
     first = found[0]
-    return Launched(
-        torch.load(folder / f"{kind}.pt"), first["losses"], held, sent, first["loopback"], first["seconds"]
-    )
+    return Launched(torch.load(folder / f"{kind}.pt"), first["losses"], held, sent, first["loopback"], first["seconds"])
 
 
 def launch_elastic(

@@ -27,7 +27,7 @@ class _Both(torch.autograd.Function):
         return tuple(there(xs))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         return None, None, *ctx.back(gradients)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,7 @@ class Stage(nn.Module):
         bounds = [round(len(blocks) * s / stages) for s in (number, number + 1)]
         self.first_block = bounds[0]
         self.blocks = nn.ModuleList(deepcopy(block) for block in blocks[slice(*bounds)])
-        self.ends = Surroundings(deepcopy(model)) if self.is_first or self.is_last else None
+        self.ends: Any = Surroundings(deepcopy(model)) if self.is_first or self.is_last else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Ids or vectors in, vectors or logits out."""
@@ -59,7 +60,7 @@ class StageRunner:
         self.kept[k] = x, y
         return y.detach()
 
-    def backward(self, k: int, arrived: Tensor | None) -> Tensor | None:
+    def backward(self, k: int, arrived: Tensor | None) -> Any:
         """The gradient of microbatch k's input, for the stage before, from that of its output."""
         x, y = self.kept.pop(k)
         y.backward(arrived)
@@ -99,7 +100,7 @@ def pipeline(
     return put_together([runner.stage for runner in runners], model), losses
 
 
-def tied(stage: Stage) -> Tensor:
+def tied(stage: Stage) -> Any:
     """The weights that the first and the last stage both have. Raises ValueError for a stage between them."""
     if stage.ends is None:
         raise ValueError(f"stage {stage.number} has no embedding; the first and the last stage have one")

@@ -96,6 +96,25 @@ def wire_bytes(kind: str, shape: Shape, machines: int) -> float:
     raise ValueError(f"kind is {kind!r}; expected data, sharded, tensor or pipeline")
 
 
+def held_numbers(kind: str, shape: Shape, machines: int) -> float:
+    """Parameters on the fullest machine; gradients are as many, and Adam's means twice as many.
+
+    A tensor-parallel machine has norms and the biases of layers that are cut by inputs whole, 6 d_model per layer; the
+    first and the last stage of a pipeline have all that is around the blocks. Raises ValueError for an unknown kind.
+    """
+    n, whole = machines, shape.around + shape.blocks
+    uncut = 6 * shape.d_model * shape.layers
+    held = {
+        "data": whole,
+        "sharded": whole / n,
+        "tensor": shape.around + uncut + (shape.blocks - uncut) / n,
+        "pipeline": shape.around + shape.blocks / n,
+    }
+    if kind not in held:
+        raise ValueError(f"kind is {kind!r}; expected {', '.join(held)}")
+    return held[kind]
+
+
 # ---- the whole run ---------------------------------------------------------------------------------------------------
 
 

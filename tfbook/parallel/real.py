@@ -1,7 +1,8 @@
 """The same four kinds on real processes: what one of them runs. Beside the pretended loops each is a small diff.
 
-Here a machine knows only what it holds, so the lists and the loops over machines are gone. Sharding is done by PyTorch's
-`fully_shard`, tensor parallelism by its DTensor; both are imported where they are used, since that takes a second.
+Here a machine knows only what it holds, so the lists and the loops over machines are gone. Sharding is done by
+PyTorch's `fully_shard`, tensor parallelism by its DTensor; both are imported where they are used, since that takes a
+second.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def pipeline(model: Gpt, batches: Batches, *, schedule: Schedule | None = None, 
     order, microbatches = schedule[s], len(schedule[s]) // 2
     losses = []
     for ids in batches:
-        pieces, sent = ids.tensor_split(microbatches), []
+        pieces, sent = ids.tensor_split(microbatches), list[Any]()
         for kind, k in order:
             like = model.embed.weight.new_empty(*pieces[k][:, :-1].shape, model.embed.embedding_dim)
             if kind == "F":
@@ -138,7 +139,7 @@ def _add_tied(stage: Stage) -> None:
     last = dist.get_world_size() - 1
     if stage.ends is not None and last > 0:
         weight, other = tied(stage), last if stage.is_first else 0
-        message = dist.isend(weight.grad, other)
+        message: Any = dist.isend(weight.grad, other)
         arrived = _received(torch.empty_like(weight), other)
         message.wait()
         weight.grad = weight.grad + arrived

@@ -130,7 +130,9 @@ class Wire:
     def all_gather(self, shards: Sequence[Tensor]) -> list[Tensor]:
         """All shards, one after the other, on each machine; each sends (n − 1) / n of the whole's bytes."""
         self._what = "all-gather"
-        held = [[shard.detach()] * self.machines for shard in shards]  # only place m of row m is ever read before it is set
+        held = [
+            [shard.detach()] * self.machines for shard in shards
+        ]  # only place m of row m is ever read before it is set
         return [torch.cat(row) for row in ring_all_gather(held, self.exchange)]
 
     def pieces(self, x: Tensor) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """What each process runs that `launch` starts: all kinds one after the other, and what they held and sent.
 
-    torchrun --standalone --nproc-per-node 4 -m tfbook.parallel.worker FOLDER
+torchrun --standalone --nproc-per-node 4 -m tfbook.parallel.worker FOLDER
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ keeps the activations of all 8 microbatches until the way back begins; in the sc
 more than 4, and would not for 800 microbatches. So more microbatches become affordable, and those shrink the bubble.
 """,
         "killed": r"""
-Steps 9 to 12 were lost and done again: the last checkpoint was written after step 8 (steps count from 0). From there on
-the orange curve lies on the gray one, to the last digit that was compared. Three things had to be in the checkpoint for
-that: the weights, Adam's two means, and the number of the step, from which the next batch follows.
+They begin with step 12, the first one after the last checkpoint, so three steps were lost and are done again. Their
+losses, and all later ones, lie on the gray curve of a run that nobody disturbed. Three things had to be in the
+checkpoint for that: the weights, Adam's two means, and the number of the step, from which the next batch follows.
 """,
     }
 )

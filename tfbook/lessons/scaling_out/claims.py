@@ -73,7 +73,7 @@ CLAIMS = Claims(
             "Llama 3.1's model card: 30.84 million hours of H100",
         ),
         12: Bound(
-            "The electricity for training GPT-3 cost far less than five million dollars: million dollars at $0.10 per kWh",
+            "The electricity for training GPT-3 cost far less than $5 million: million dollars at $0.10 per kWh",
             "<=",
             0.5,
             "Patterson et al. (2021): 1,287 MWh",

@@ -52,9 +52,7 @@ def parts_of_feed_forward(
     return torch.stack(outputs)
 
 
-def _parts(
-    x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, machines: int, kind: str
-) -> Tensor:
+def _parts(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, machines: int, kind: str) -> Tensor:
     """The parts with a mistake of some kind."""
     outputs = []
     for m in range(machines):
@@ -200,6 +198,7 @@ ring_order.mistakes(
 )
 
 # ---- a plan ----------------------------------------------------------------------------------------------------------
+
 
 @exercise(
     cases=lambda: [

@@ -97,8 +97,8 @@ def draw_ring(steps: Sequence[Sequence[Sequence[int]]]) -> Figure:
             axes.text(m + 0.47, -0.3, str(m), ha="center", va="center", fontsize=9, color=MACHINES[m % 4])
         name = "start" if number == 0 else f"step {number}: " + ("add" if number < n else "pass on")
         axes.set_title(name, fontsize=10.5, loc="center", fontweight="normal")
-    grid[1, 0].text(0, 0.75, "columns: machines\nrows: pieces\nnumbers: how many\nmachines are in\nthe sum", fontsize=9.5,
-                    color=SOFT, va="top", transform=grid[1, 0].transAxes)  # fmt: skip
+    legend = "columns: machines\nrows: pieces\nnumbers: how many\nmachines are in\nthe sum"
+    grid[1, 0].text(0, 0.75, legend, fontsize=9.5, color=SOFT, va="top", transform=grid[1, 0].transAxes)
     figure.suptitle(f"{n - 1} steps that add, {n - 1} steps that pass on", fontsize=13)
     return figure
 
@@ -201,7 +201,9 @@ def draw_pipelines(schedules: Mapping[str, Schedule], title: str) -> Figure:
                       edgecolor="white", linewidth=1)  # fmt: skip
             middle = (each.start + each.end) / 2
             ink = INK if each.kind == "F" else "white"
-            axes.text(middle, each.stage, f"{each.kind}{each.microbatch}", ha="center", va="center", fontsize=8.5, color=ink)
+            axes.text(
+                middle, each.stage, f"{each.kind}{each.microbatch}", ha="center", va="center", fontsize=8.5, color=ink
+            )
         axes.set_yticks(range(stages), [f"stage {s}" for s in range(stages)])
         axes.set_ylim(stages - 0.4, -0.6)
         axes.set_title(name, fontsize=11, fontweight="normal")
@@ -217,6 +219,7 @@ def draw_pipelines(schedules: Mapping[str, Schedule], title: str) -> Figure:
 def draw_restart(unbroken: Sequence[float], rows: Sequence[Mapping[str, Any]], killed: int, title: str) -> Figure:
     """The losses of a run that nothing disturbed, and of one in which a process was killed before step `killed`."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 
     figure, axes = plt.subplots(figsize=(8, 3.7))
     axes.plot(range(len(unbroken)), unbroken, color="#c9ced6", linewidth=7, marker="none", label="nothing killed")
@@ -228,7 +231,7 @@ def draw_restart(unbroken: Sequence[float], rows: Sequence[Mapping[str, Any]], k
     low, high = axes.get_ylim()
     axes.text(killed - 0.4, low + 0.93 * (high - low), "process 1 killed", color=RED, fontsize=9.5)
     axes.set(title=title, xlabel="step", ylabel="loss (nats per token)")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(loc="lower left")
     return figure
 
@@ -243,13 +246,17 @@ def draw_growth(title: str) -> Figure:
     figure, axes = plt.subplots(figsize=(9.5, 4.6))
     for fact in GROWTH:
         color = COLORS[1] if fact.active else COLORS[0]
-        axes.plot(fact.year, fact.parameters, color=color, marker="s" if fact.active else "o", linestyle="none", markersize=6)
+        axes.plot(
+            fact.year, fact.parameters, color=color, marker="s" if fact.active else "o", linestyle="none", markersize=6
+        )
         axes.annotate(fact.name, (fact.year, fact.parameters), xytext=fact.offset, textcoords="offset points",
                       fontsize=9, color=color, ha=fact.align, va="center")  # fmt: skip
     axes.axhline(80e9 / 16, color=EDGE, linestyle="--", linewidth=1.2)
-    axes.text(2025.9, 80e9 / 16 * 1.12, "what one 80 GB GPU can train\n(16 bytes per parameter)", fontsize=9, color=SOFT,
-              ha="right", va="bottom")  # fmt: skip
+    label = "what one 80 GB GPU can train\n(16 bytes per parameter)"
+    axes.text(2025.9, 80e9 / 16 * 1.12, label, fontsize=9, color=SOFT, ha="right", va="bottom")
     axes.set(yscale="log", ylim=(5e7, 3e12), xlim=(2017.2, 2026), title=title, ylabel="parameters")
-    axes.set_yticks([1e8, 1e9, 1e10, 1e11, 1e12], ["100 million", "1 billion", "10 billion", "100 billion", "1 trillion"])
+    axes.set_yticks(
+        [1e8, 1e9, 1e10, 1e11, 1e12], ["100 million", "1 billion", "10 billion", "100 billion", "1 trillion"]
+    )
     axes.minorticks_off()
     return figure

@@ -56,9 +56,7 @@ batch_gradient.mistakes(
             lambda gradients, counts: sum(gradients)
         ),
         "a machine's gradient is a mean already: multiply it by its count, don't divide by it": (
-            lambda gradients, counts: (
-                sum(g / max(c, 1) for g, c in zip(gradients, counts, strict=True)) / sum(counts)
-            )
+            lambda gradients, counts: sum(g / max(c, 1) for g, c in zip(gradients, counts, strict=True)) / sum(counts)
         ),
     }
 )
@@ -191,7 +189,7 @@ def _sizes() -> list[tuple[float, int, int]]:
 @exercise(
     cases=_sizes,
     hints=[
-        "Per parameter: 2 bytes of weights, 2 of gradients, 12 of the optimizer, 16 in all on every machine at stage 0.",
+        "Per parameter: 2 bytes of weights, 2 of gradients, 12 of the optimizer, all on every machine at stage 0.",
         "Stage 1 divides the 12 by the number of machines, stage 2 also the gradient's 2, stage 3 all 16.",
     ],
 )

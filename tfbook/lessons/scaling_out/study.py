@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 from tfbook import data
 from tfbook.attention.masks import Causal
 from tfbook.course.cost import kept_bytes
-from tfbook.course.experiments import experiment
 from tfbook.course.exercises import source_of
+from tfbook.course.experiments import experiment
 from tfbook.lessons.gpt_pretraining.stories import story_rows
 from tfbook.lessons.scaling_out.answers import answer as answer
 from tfbook.lessons.scaling_out.claims import CLAIMS as CLAIMS
@@ -34,12 +34,20 @@ from tfbook.parallel import real
 from tfbook.parallel.data import data_parallel
 from tfbook.parallel.launch import Launched, launch, launch_elastic as launch_elastic
 from tfbook.parallel.pipeline import pipeline
-from tfbook.parallel.planning import DOUBLE, STAGES, Plan, Shape, memory_by_part, wire_bytes
+from tfbook.parallel.planning import (
+    DOUBLE,
+    PARTS,
+    STAGES,
+    Plan,
+    Shape,
+    held_numbers,
+    memory_by_part,
+    wire_bytes,
+)
 from tfbook.parallel.sharded import sharded
 from tfbook.parallel.tensor import tensor_parallel
 from tfbook.parallel.whole import Batches, alone, largest_difference, predicted, total_loss
 from tfbook.parallel.wire import Wire
-from tfbook.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -60,24 +68,21 @@ def small_model() -> Gpt:
     """A GPT of four blocks that reads the story world, in float64, which shows small differences; on the CPU."""
     generator_state = torch.random.get_rng_state()
     torch.manual_seed(20)
-    model = Gpt(len(_vocabulary()), CONFIG).double()
+    model = Gpt(_stories()[0], CONFIG).double()
     torch.random.set_rng_state(generator_state)
     return model
 
 
 @cache
-def _vocabulary() -> Vocabulary:
-    return data.load("stories").vocabulary
-
-
-@cache
-def _stream(stories: int = 600) -> Int[Tensor, " token"]:
-    return torch.cat(story_rows(data.load("stories")["train"][:stories], _vocabulary()))
+def _stories(count: int = 600) -> tuple[int, Int[Tensor, " token"]]:
+    """The size of the story world's vocabulary, and its first texts as ids, one after the other."""
+    corpus = data.load("stories")
+    return len(corpus.vocabulary), torch.cat(story_rows(corpus["train"][:count], corpus.vocabulary))
 
 
 def story_batches(steps: int, rows: int = 8) -> list[Int[Tensor, "rows time"]]:
     """A batch for each step: consecutive windows of the story world's texts."""
-    windows = _stream()[: steps * rows * (TIME + 1)].view(steps, rows, TIME + 1)
+    windows = _stories()[1][: steps * rows * (TIME + 1)].view(steps, rows, TIME + 1)
     return [window.long().clone() for window in windows]  # copies: a view would keep, and send, the whole text
 
 
@@ -99,7 +104,7 @@ def shape_of(model: Gpt, batches: Batches) -> Shape:
 
 
 def scoreboard(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batches: Batches) -> DataFrame:
-    """For each kind on real processes: how far its weights are from one machine's, bytes sent and held, by formula."""
+    """For each kind on real processes: how far its weights are from one machine's, and bytes sent."""
     import pandas as pd
 
     rows = []
@@ -107,7 +112,6 @@ def scoreboard(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batc
         machines = len(each.held)
         sent = sum(sum(by_kind.values()) for by_kind in each.sent)
         formula = len(batches) * wire_bytes(kind, shape_of(one[0], batches), machines)
-        held = max(sum(parts.values()) for parts in each.held)
         rows.append(
             {
                 "cut": kind,
@@ -115,10 +119,30 @@ def scoreboard(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batc
                 "final loss": f"{each.losses[-1]:.6f}",
                 "sent, MB": round(sent / 1e6, 2),
                 "formula, MB": round(formula / 1e6, 2),
-                "a machine holds, kB": round(held / 1e3),
             }
         )
     return pd.DataFrame(rows).set_index("cut")
+
+
+def held_rows(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batches: Batches) -> list[dict[str, float]]:
+    """For each kind, bytes by part on the fullest machine, and by formula."""
+    rows, shape = [], shape_of(one[0], batches)
+    for kind, each in found.items():
+        numbers = held_numbers(kind, shape, len(each.held))
+        row = {part: float(max(parts[part] for parts in each.held)) for part in PARTS}
+        rows.append(row | {"formula " + p: numbers * size for p, size in zip(PARTS, DOUBLE, strict=True)})
+    return rows
+
+
+def held_table(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batches: Batches) -> DataFrame:
+    """Kilobytes by part that the fullest process really held before a step, each beside the formula's."""
+    import pandas as pd
+
+    rows = [
+        {part: f"{row[part] / 1e3:,.0f} ({row['formula ' + part] / 1e3:,.0f})" for part in PARTS}
+        for row in held_rows(found, one, batches)
+    ]
+    return pd.DataFrame(rows, index=list(found))
 
 
 def difference(one: Gpt, state: Mapping[str, Tensor]) -> float:
@@ -132,16 +156,10 @@ def worst(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batches: 
     """Over all kinds: the largest difference of a weight, of a loss, and of bytes sent and held from the formulas."""
     shape = shape_of(one[0], batches)
     sent = {
-        kind: sum(sum(each.values()) for each in ran.sent)
-        / (len(batches) * wire_bytes(kind, shape, len(ran.held)))
+        kind: sum(sum(each.values()) for each in ran.sent) / (len(batches) * wire_bytes(kind, shape, len(ran.held)))
         for kind, ran in found.items()
     }
-    held = [
-        parts[part] / expected
-        for kind, stage in (("data", "data parallel"), ("sharded", "ZeRO-3"))
-        for parts in found[kind].held
-        for part, expected in memory_by_part(shape.around + shape.blocks, len(found[kind].held), stage, DOUBLE).items()
-    ]
+    held = [row[part] / row["formula " + part] for row in held_rows(found, one, batches) for part in PARTS]
     return {
         "weights": max(difference(one[0], each.state) for each in found.values()),
         "loss": max(abs(each.losses[-1] - one[1][-1]) for each in found.values()),
@@ -156,21 +174,19 @@ def worst(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batches: 
 def real_diff(kind: str) -> list[str]:
     """The lines by which a kind's real function differs from the pretended one, without docstrings."""
     pretended, ours = KINDS[kind], getattr(real, KINDS[kind].__name__)
-    lines = [_code(function) for function in (pretended, ours)]
-    return [line for line in difflib.unified_diff(*lines, n=1, lineterm="") if not line.startswith(("---", "+++"))]
+    return [
+        line
+        for line in difflib.unified_diff(_code(pretended), _code(ours), n=1, lineterm="")
+        if not line.startswith(("---", "+++"))
+    ]
 
 
 def _code(function: Callable[..., Any]) -> list[str]:
-    documented = inspect.getdoc(function) or ""
-    lines, code, inside = source_of(function).splitlines(), [], False
-    for line in lines:
-        quotes = line.count('"""')
-        if quotes or inside:
-            inside = inside ^ (quotes == 1)
-            continue
-        code.append(line)
-    assert documented and len(code) < len(lines)
-    return code
+    """The lines of a function without its docstring."""
+    tree = ast.parse(source_of(function))
+    docstring = tree.body[0].body[0]  # type: ignore[attr-defined]
+    lines = source_of(function).splitlines()
+    return lines[: docstring.lineno - 1] + lines[docstring.end_lineno :]
 
 
 def changed_lines(kind: str) -> int:
@@ -201,7 +217,7 @@ def activations_kept(rows: int = 8) -> dict[str, float]:
     found, gradients = {}, []
     for name, run in {"all kept": _plain, "checkpoints": _checkpointed}.items():
         model = small_model()
-        found[name] = float(kept_bytes(model, lambda m=model, r=run: r(m, ids)))
+        found[name] = float(kept_bytes(model, partial(run, model, ids)))
         run(model, ids).backward()
         gradients.append([weight.grad for weight in model.parameters()])
     pairs = zip(*gradients, strict=True)
@@ -220,7 +236,7 @@ def _checkpointed(model: Gpt, ids: Tensor) -> Tensor:
     return total_loss(model.unembed(model.stack.norm(x)), ids) / predicted(ids)
 
 
-def accumulated(model: nn.Module, ids: Tensor, parts: int) -> list[Tensor]:
+def accumulated(model: nn.Module, ids: Tensor, parts: int) -> list[Any]:
     """The gradient of a batch, read in so many parts one after the other."""
     for part in ids.tensor_split(parts):
         (total_loss(model(part[:, :-1]), part) / predicted(ids)).backward()
@@ -285,7 +301,9 @@ def on_the_loopback(processes: int = 4, steps: int = 20, rows: int = 8) -> list[
             "steps": steps,
             "formula": steps * wire_bytes(kind, shape_of(model, batches), processes),
             "counted": each.loopback,
-            "sharded_by_gloo": _sharded_by_gloo(shape_of(model, batches), processes, steps) if kind == "sharded" else None,
+            "sharded_by_gloo": _sharded_by_gloo(shape_of(model, batches), processes, steps)
+            if kind == "sharded"
+            else None,
         }
         for kind, each in found.items()
     ]

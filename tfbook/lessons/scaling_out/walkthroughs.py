@@ -66,7 +66,9 @@ def meet(orders: Orders) -> list[tuple[int, int]]:
             ((m, to) for m, (what, to) in enumerate(ready) if what == "send" and ready[to] == ("receive", m)), None
         )
         if pair is None:
-            waiting = [f"machine {m} waits to {what} ({other})" for m, (what, other) in enumerate(ready) if what != "done"]
+            waiting = [
+                f"machine {m} waits to {what} ({other})" for m, (what, other) in enumerate(ready) if what != "done"
+            ]
             raise ValueError(f"deadlock: {', '.join(waiting)}")
         delivered.append(pair)
         for m in pair:
