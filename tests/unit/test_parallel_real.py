@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tfbook.models.gpt import Gpt
 from tfbook.parallel import launch
-from tfbook.parallel.elastic import save_checkpoint
+from tfbook.parallel.elastic import save_whole
 from tfbook.parallel.planning import DOUBLE, memory_by_part, wire_bytes
 from tfbook.parallel.whole import alone, largest_difference
 from tfbook.parallel.worker import KINDS
@@ -82,7 +82,7 @@ def test_a_failure_says_what_went_wrong() -> None:
 
 def test_a_checkpoint_is_whole_or_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "checkpoint.pt"
-    save_checkpoint(path, {"step": 1})
+    save_whole(path, {"step": 1})
 
     def breaks(state: object, beside: Path) -> None:
         beside.write_bytes(b"half")
@@ -90,5 +90,5 @@ def test_a_checkpoint_is_whole_or_the_one_before(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(torch, "save", breaks)
     with pytest.raises(KeyboardInterrupt):
-        save_checkpoint(path, {"step": 2})
+        save_whole(path, {"step": 2})
     assert torch.load(path) == {"step": 1}

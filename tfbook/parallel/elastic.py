@@ -29,14 +29,14 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+def save_whole(path: Path, state: dict[str, Any]) -> None:
     """The file is whole or isn't there: it is written beside its place and then moved."""
     beside = path.with_suffix(".new")
     torch.save(state, beside)
     beside.replace(path)
 
 
-def train(folder: Path) -> None:
+def train_on(folder: Path) -> None:
     """Trains from the last checkpoint; process 0 writes down each step's loss and the checkpoints."""
     start = torch.load(folder / "start.pt", weights_only=False)  # written by `launch_elastic`
     model, attempt = start["model"], int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
@@ -61,7 +61,7 @@ def train(folder: Path) -> None:
             _note(folder, attempt, step, together[-1].item())
             if (step + 1) % start["checkpoint_every"] == 0:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
-                save_checkpoint(path, state)
+                save_whole(path, state)
     if dist.get_rank() == 0:
         torch.save(model.state_dict(), folder / "trained.pt")
 
@@ -71,14 +71,14 @@ def _note(folder: Path, attempt: int, step: int, loss: float) -> None:
         file.write(json.dumps({"attempt": attempt, "step": step, "loss": loss}) + "\n")
 
 
-def main(folder: Path) -> None:
+def _main(folder: Path) -> None:
     """One process of the group."""
     dist.init_process_group("gloo")
     try:
-        train(folder)
+        train_on(folder)
     finally:
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    _main(Path(sys.argv[1]))

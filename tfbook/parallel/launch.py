@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import tfbook
 from tfbook.models.gpt import Gpt
 from tfbook.parallel.whole import Batches
 
@@ -42,7 +41,7 @@ def torchrun(processes: int, module: str, arguments: Sequence[str], *, restarts:
     """
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += ["--max-restarts", str(restarts), "-m", module, *arguments]
-    above = str(Path(tfbook.__file__).parents[1])
+    above = str(Path(__file__).parents[2])
     path = os.pathsep.join([above, *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else a restart finds the addresses of the dead

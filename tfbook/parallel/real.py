@@ -31,7 +31,7 @@ Trained = tuple[nn.Module, list[float]]
 # ---- one for each kind -----------------------------------------------------------------------------------------------
 
 
-def data_parallel(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
+def data_process(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
     """This machine's model and the losses; gradients are summed by `all_reduce`."""
     optimizer = adam(model.parameters(), lr)
     losses = []
@@ -47,7 +47,7 @@ def data_parallel(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
     return model, losses
 
 
-def sharded(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
+def sharded_process(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
     """FSDP2: each unit's weights are gathered before its use, forward and backward, and freed after it."""
     from torch.distributed.fsdp import fully_shard
 
@@ -64,7 +64,7 @@ def sharded(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
     return model, losses
 
 
-def tensor_parallel(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
+def tensor_process(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
     """DTensor: weights cut by outputs or inputs; f and g are inserted where the plan says so."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import parallelize_module
@@ -98,7 +98,7 @@ def _plan() -> dict[str, Any]:
     }
 
 
-def pipeline(model: Gpt, batches: Batches, *, schedule: Schedule | None = None, lr: float = LR) -> Trained:
+def pipeline_process(model: Gpt, batches: Batches, *, schedule: Schedule | None = None, lr: float = LR) -> Trained:
     """This machine's stage; it follows its own line of the schedule, and waits for what it needs."""
     stages, s = dist.get_world_size(), dist.get_rank()
     schedule = schedule or one_forward_one_backward(stages, MICROBATCHES)

@@ -23,10 +23,10 @@ from tfbook.parallel.counting import MessageCounter, Weighing, on_loopback
 from tfbook.parallel.pipeline import put_together
 
 KINDS: dict[str, Callable[..., real.Trained]] = {
-    "data": real.data_parallel,
-    "sharded": real.sharded,
-    "tensor": real.tensor_parallel,
-    "pipeline": real.pipeline,
+    "data": real.data_process,
+    "sharded": real.sharded_process,
+    "tensor": real.tensor_process,
+    "pipeline": real.pipeline_process,
 }
 
 
@@ -56,7 +56,7 @@ def run_kind(kind: str, start: dict[str, Any]) -> dict[str, Any]:
     return found | {"state": whole_state(kind, trained, like)}
 
 
-def main(folder: Path) -> None:
+def _main(folder: Path) -> None:
     """Reads start.pt; writes kind-rank.json, and kind.pt with the weights."""
     start = torch.load(folder / "start.pt", weights_only=False)  # written by `launch`
     dist.init_process_group("gloo")
@@ -72,4 +72,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    _main(Path(sys.argv[1]))

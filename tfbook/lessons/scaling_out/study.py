@@ -30,7 +30,6 @@ from tfbook.lessons.scaling_out.walkthroughs import (
     meet as meet,
 )
 from tfbook.models.gpt import GPT2, GPT2_SMALL, Gpt, parameter_count
-from tfbook.parallel import real
 from tfbook.parallel.data import data_parallel
 from tfbook.parallel.launch import Launched, launch, launch_elastic as launch_elastic
 from tfbook.parallel.pipeline import pipeline
@@ -48,6 +47,7 @@ from tfbook.parallel.sharded import sharded
 from tfbook.parallel.tensor import tensor_parallel
 from tfbook.parallel.whole import Batches, alone, largest_difference, predicted, total_loss
 from tfbook.parallel.wire import Wire
+from tfbook.parallel.worker import KINDS as REAL
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -173,12 +173,8 @@ def worst(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batches: 
 
 def real_diff(kind: str) -> list[str]:
     """The lines by which a kind's real function differs from the pretended one, without docstrings."""
-    pretended, ours = KINDS[kind], getattr(real, KINDS[kind].__name__)
-    return [
-        line
-        for line in difflib.unified_diff(_code(pretended), _code(ours), n=1, lineterm="")
-        if not line.startswith(("---", "+++"))
-    ]
+    diff = difflib.unified_diff(_code(KINDS[kind]), _code(REAL[kind]), n=1, lineterm="")
+    return [line for line in diff if not line.startswith(("---", "+++"))]
 
 
 def _code(function: Callable[..., Any]) -> list[str]:
