@@ -160,6 +160,13 @@ def test_shares_may_differ_in_size() -> None:
     assert largest_difference(one, pipeline(model, batches, Wire(2), schedule=gpipe(2, 3))[0]) < 1e-10
 
 
+def test_in_single_precision_the_models_agree_to_rounding() -> None:
+    model, batches = small_gpt().float(), some_batches()
+    one = deepcopy(model)
+    alone(one, batches)
+    assert largest_difference(one, data_parallel(model, batches, Wire(4))[0][0]) < 1e-5
+
+
 @pytest.mark.parametrize("make", [gpipe, one_forward_one_backward])
 def test_either_schedule_trains_the_same_model(make: object) -> None:
     model, batches = small_gpt(), some_batches(steps=2)
