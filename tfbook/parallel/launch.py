@@ -24,7 +24,7 @@ SECONDS = 300  # after which a run is given up
 
 @dataclass(frozen=True)
 class Launched:
-    """What the processes of one kind found: weights and losses, and what each of them held and sent."""
+    """Found by the processes of one kind: weights and losses, and what each of them held and sent."""
 
     state: dict[str, Tensor]
     losses: list[float]

@@ -45,7 +45,7 @@ class Stage(nn.Module):
 
 
 class StageRunner:
-    """What one machine does with its stage: it keeps each microbatch's input and output until the way back."""
+    """One machine with its stage: it keeps each microbatch's input and output until the way back."""
 
     def __init__(self, stage: Stage):
         self.stage, self.kept, self.loss = stage, dict[int, tuple[Tensor, Tensor]](), 0.0

@@ -65,7 +65,7 @@ def all_gather_bytes(size: float, machines: int) -> float:
 
 
 class Shape(NamedTuple):
-    """What the bytes of a step depend on: parameters around and in the blocks, and the sizes of a batch."""
+    """The sizes on which the bytes of a step depend: parameters around and in the blocks, and the sizes of a batch."""
 
     around: int  # embedding, positions, last norm
     blocks: int  # all blocks' parameters together

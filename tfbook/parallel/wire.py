@@ -86,7 +86,7 @@ class Wire:
         return sum(message.size for message in self.log if (message.what, message.source) == (kind, machine))
 
     def send(self, x: Tensor, source: int, target: int, what: str = "send") -> Tensor:
-        """What arrives: a copy. Raises ValueError for a machine that isn't there or that sends to itself."""
+        """Delivers a copy. Raises ValueError for a machine that isn't there or that sends to itself."""
         if not (0 <= source < self.machines and 0 <= target < self.machines and source != target):
             raise ValueError(f"a message goes from {source} to {target}; expected two of {self.machines} machines")
         self.log.append(Message(self._step, source, target, x.numel() * x.element_size(), what))

@@ -1,4 +1,4 @@
-"""What each process runs that `launch` starts: all kinds one after the other, and what they held and sent.
+"""Run by each process that `launch` starts: all kinds one after the other, and what they held and sent.
 
 torchrun --standalone --nproc-per-node 4 -m tfbook.parallel.worker FOLDER
 """

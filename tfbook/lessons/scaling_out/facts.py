@@ -39,7 +39,7 @@ GROWTH = (
 
 
 class Published(NamedTuple):
-    """What was published about a run, beside the plan for it: each number None where there is none."""
+    """Published numbers of a run, beside the plan for it; days are None where nobody has said."""
 
     plan: Plan
     operations: float

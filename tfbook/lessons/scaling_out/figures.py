@@ -188,7 +188,7 @@ def draw_split_layer() -> Figure:
 
 
 def draw_pipelines(schedules: Mapping[str, Schedule], title: str) -> Figure:
-    """What each stage does when: forward passes light, backward passes dark, twice as long; white is waiting."""
+    """Each stage's passes in time: forward passes light, backward passes dark, twice as long; white is waiting."""
     import matplotlib.pyplot as plt
 
     stages = len(next(iter(schedules.values())))

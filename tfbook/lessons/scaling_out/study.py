@@ -93,7 +93,7 @@ def one_machine(batches: Batches) -> tuple[Gpt, list[float]]:
 
 
 def shape_of(model: Gpt, batches: Batches) -> Shape:
-    """What the formulas of `wire_bytes` need."""
+    """The sizes that the formulas of `wire_bytes` need."""
     blocks = sum(weight.numel() for weight in model.stack.blocks.parameters())
     around = sum(weight.numel() for weight in model.parameters()) - blocks
     tokens = predicted(batches[0])
@@ -264,7 +264,7 @@ def against_published(runs: Mapping[str, Published]) -> DataFrame:
 
 
 def plan_table(plan: Plan) -> DataFrame:
-    """What a plan says, line by line."""
+    """A plan, line by line."""
     import pandas as pd
 
     lines = {
