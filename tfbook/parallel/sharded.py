@@ -20,7 +20,7 @@ from tfbook.parallel.wire import Wire
 
 
 class Surroundings(nn.Module):
-    """What lies around the blocks of a GPT: the embedding, which is the output's matrix, too, positions, a norm."""
+    """The parts around the blocks of a GPT: the embedding, which is the output's matrix, too, positions, a norm."""
 
     def __init__(self, model: Gpt):
         super().__init__()
