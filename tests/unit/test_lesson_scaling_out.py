@@ -1,0 +1,154 @@
+"""Lesson 20's study: its model and text, diffs, demonstrations and tables, and what the stored measurement says."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tfbook.course.experiments import stored
+from tfbook.lessons.scaling_out import exercises as ex, facts, figures, study
+from tfbook.parallel.launch import Launched
+from tfbook.parallel.planning import DOUBLE, PARTS, STAGES, held_numbers, memory_by_part, wire_bytes
+from tfbook.parallel.schedules import gpipe, one_forward_one_backward
+from tfbook.parallel.wire import Wire
+
+
+def test_batches_are_consecutive_texts_that_take_no_more_memory_than_they_need() -> None:
+    first, second = study.story_batches(2, rows=3)
+    assert first.shape == (3, study.TIME + 1)
+    assert first.untyped_storage().nbytes() == first.numel() * 8
+    longer = study.story_batches(1, rows=6)[0]
+    assert torch.equal(torch.cat([first, second]), longer)
+
+
+def test_the_model_is_the_same_each_time_and_leaves_the_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    one, other = study.small_model(), study.small_model()
+    assert study.largest_difference(one, other) == 0
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert next(one.parameters()).dtype == torch.float64
+
+
+def test_machines_that_do_not_talk_have_other_models() -> None:
+    apart = study.alone_or_together(study.small_model(), study.story_batches(3))
+    lonely, between, together = apart.values()
+    assert min(lonely, between) > 1e-3
+    assert together < 1e-12
+
+
+@pytest.mark.parametrize("kind", study.KINDS)
+def test_a_pretended_kind_becomes_real_by_a_small_diff(kind: str) -> None:
+    """The bar of the course: at most 40 lines; and what is shown is a diff of both functions without docstrings."""
+    diff = study.real_diff(kind)
+    assert 10 < study.changed_lines(kind) <= 40
+    assert not any('"""' in line for line in diff)
+    removed = [line for line in diff if line.startswith("-")]
+    assert any("wire" in line for line in removed)
+
+
+@pytest.mark.parametrize("kind", study.KINDS)
+def test_the_page_runs_each_kind(kind: str) -> None:
+    batches = study.story_batches(2)
+    one, wire = study.one_machine(batches), Wire(2)
+    trained, losses = study.pretended(kind, batches, wire)
+    assert study.difference(one[0], trained.state_dict()) < 1e-10
+    assert losses == pytest.approx(one[1])
+    assert sum(wire.sent) == pytest.approx(2 * wire_bytes(kind, study.shape_of(one[0], batches), 2), rel=0.01)
+
+
+def test_a_ring_is_seen_step_by_step() -> None:
+    """After step s of the first half, one piece of each machine has s + 1 machines' numbers; at the end all have n."""
+    seen = study.counted_ring(ex.ring_all_reduce.reference, 4)
+    assert [sorted(row)[-1] for row in (step[0] for step in seen)] == [1, 2, 3, 4, 4, 4, 4]
+    assert seen[-1] == [[4] * 4] * 4
+    assert [seen[3][m][m] for m in range(4)] == [4] * 4
+
+
+def test_messages_meet_or_wait_forever() -> None:
+    assert study.meet([ex.ring_order.reference(m, 5) for m in range(5)])[0] == (0, 1)
+    assert len(study.meet([ex.ring_order.reference(m, 5) for m in range(5)])) == 5
+    with pytest.raises(ValueError, match=r"deadlock: machine 0 waits to send \(1\), machine 1 waits to send \(0\)"):
+        study.meet([ex.ring_order.start(m, 2) for m in range(2)])  # type: ignore[misc]
+
+
+def test_checkpoints_keep_less_and_change_no_gradient() -> None:
+    kept = study.activations_kept(rows=2)
+    assert kept["gradients differ by"] == 0
+    assert kept["checkpoints"] < 0.4 * kept["all kept"]
+
+
+def test_accumulated_gradients_are_those_of_the_batch() -> None:
+    (ids,) = study.story_batches(1, rows=5)
+    whole, parts = study.accumulated(study.small_model(), ids, 1), study.accumulated(study.small_model(), ids, 3)
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-12, rtol=0)
+
+
+def as_launched(kind: str, batches: Any, machines: int = 2) -> Launched:
+    """What processes would find that hold and send exactly what the formulas say, and train one machine's model."""
+    one = study.one_machine(batches)
+    shape = study.shape_of(one[0], batches)
+    numbers = held_numbers(kind, shape, machines)
+    held = [{part: round(numbers * size) for part, size in zip(PARTS, DOUBLE, strict=True)}] * machines
+    each = round(len(batches) * wire_bytes(kind, shape, machines) / machines)
+    sent = [{"all-reduce": each} for _ in range(machines)]
+    return Launched(one[0].state_dict(), one[1], held, sent, None, 1.0)
+
+
+def test_the_scoreboard_finds_what_is_wrong() -> None:
+    batches = study.story_batches(2)
+    one = study.one_machine(batches)
+    found = {kind: as_launched(kind, batches) for kind in study.KINDS}
+    worst = study.worst(found, one, batches)
+    assert max(worst.values()) < 1e-3
+    assert list(study.scoreboard(found, one, batches)["weights differ by"]) == ["0e+00"] * 4
+    assert study.held_table(found, one, batches).shape == (4, 3)
+    found["data"].held[0]["weights"] *= 2
+    found["tensor"].sent[1]["all-reduce"] *= 3
+    found["pipeline"].losses[-1] += 0.5
+    next(iter(found["sharded"].state.values())).add_(1.0)
+    worst = study.worst(found, one, batches)
+    assert worst["held"] == pytest.approx(1, abs=1e-3)
+    assert worst["sent"] == pytest.approx(1, abs=1e-3)
+    assert worst["loss"] == pytest.approx(0.5)
+    assert worst["weights"] == pytest.approx(1)
+
+
+def test_the_table_of_gpt2_is_the_formula() -> None:
+    table = study.gpt2_table()
+    assert list(table.index) == list(STAGES)
+    assert table.loc["data parallel", "64 GPUs"] == pytest.approx(16 * 124_439_808 / 1e9, abs=1e-3)
+    assert table.loc["ZeRO-3", "8 GPUs"] == pytest.approx(2 * 124_439_808 / 1e9, abs=1e-3)
+
+
+def test_plans_beside_what_was_published() -> None:
+    table = study.against_published({"GPT-3": facts.GPT_3, "Llama": facts.LLAMA_3})
+    ratios = [float(ratio) for ratio in table["ratio"] if ratio]
+    assert len(ratios) == 9
+    assert min(ratios) > 0.85
+    assert max(ratios) < 1.02
+    assert study.plan_table(facts.GPT_3.plan).loc["fits"].item() == "yes"
+    assert "461 passengers" in study.plan_table(facts.GPT_3.plan).loc["CO₂"].item()
+
+
+def test_the_system_has_counted_what_the_formulas_say() -> None:
+    """Within a tenth; of a reduce-scatter gloo sends an all-reduce's bytes."""
+    for row in stored("scaling_out.on_the_loopback").rows:
+        formula = row["sharded_by_gloo"] or row["formula"]
+        assert row["counted"] == pytest.approx(formula, rel=0.1), row["kind"]
+        assert row["counted"] > formula
+    assert list(study.loopback_table(stored("scaling_out.on_the_loopback").rows).index) == list(study.KINDS)
+
+
+def test_what_is_drawn() -> None:
+    assert len(figures.draw_cuts().axes) == 4
+    assert len(figures.draw_ring(study.counted_ring(ex.ring_all_reduce.reference, 3)).axes) == 6
+    assert len(figures.draw_ring_bytes([2, 4], [1, 1.5], [1, 3], "x").axes[0].lines) == 2
+    bars = {kind: memory_by_part(1e9, 4, kind) for kind in STAGES}
+    assert len(figures.draw_memory(bars, "x", limit=8e9).axes[0].patches) == 12
+    assert len(figures.draw_split_layer().axes[0].patches) == 10
+    drawn = figures.draw_pipelines({"a": gpipe(2, 3), "b": one_forward_one_backward(2, 3)}, "x")
+    assert [len(axes.patches) for axes in drawn.axes] == [12, 12]
+    rows = [{"attempt": 0, "step": 0, "loss": 2.0}, {"attempt": 1, "step": 0, "loss": 2.0}]
+    assert len(figures.draw_restart([2.0, 1.0], rows, 1, "x").axes[0].lines) == 4
+    assert len(figures.draw_growth("x").axes[0].texts) == len(facts.GROWTH) + 1

@@ -1,0 +1,283 @@
+"""Pretended machines: collectives deliver the sum and send the formula's bytes; each kind equals one machine."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tfbook.models.gpt import GPT2, Gpt
+from tfbook.parallel.data import data_parallel
+from tfbook.parallel.passes import copied, gathered, summed
+from tfbook.parallel.pipeline import Stage, pipeline, put_together, tied
+from tfbook.parallel.planning import (
+    H100,
+    MIXED,
+    STAGES,
+    V100,
+    Plan,
+    Shape,
+    activation_bytes,
+    all_gather_bytes,
+    all_reduce_bytes,
+    memory_by_part,
+    wire_bytes,
+)
+from tfbook.parallel.schedules import bubble, gpipe, held_at_once, one_forward_one_backward, timetable
+from tfbook.parallel.sharded import sharded
+from tfbook.parallel.tensor import join_blocks, split_blocks, tensor_parallel
+from tfbook.parallel.whole import alone, flat_gradient, largest_difference, predicted, set_gradient, total_loss
+from tfbook.parallel.wire import Wire
+
+CONFIG = replace(GPT2, d_model=16, heads=4, d_ff=32, layers=4, max_length=12, dropout=0.0)
+VOCAB, STEPS = 24, 10
+KINDS: dict[str, Callable[..., Any]] = {
+    "data": data_parallel,
+    "sharded": sharded,
+    "tensor": tensor_parallel,
+    "pipeline": pipeline,
+}
+
+
+def small_gpt(seed: int = 1) -> Gpt:
+    torch.manual_seed(seed)
+    return Gpt(VOCAB, CONFIG).double()
+
+
+def some_batches(rows: int = 8, steps: int = STEPS) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return [torch.randint(0, VOCAB, (rows, 9), generator=generator) for _ in range(steps)]
+
+
+def shape_of(model: Gpt, rows: int = 8) -> Shape:
+    blocks = sum(weight.numel() for weight in model.stack.blocks.parameters())
+    whole = sum(weight.numel() for weight in model.parameters())
+    return Shape(whole - blocks, blocks, CONFIG.layers, CONFIG.d_model, model.embed.weight.numel(), rows * 8)
+
+
+# ---- the wire --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("numbers", [1, 6, 30])
+def test_collectives_deliver_what_they_promise(n: int, numbers: int) -> None:
+    xs = [torch.randn(numbers, dtype=torch.float64) for _ in range(n)]
+    before = [x.clone() for x in xs]
+    whole = sum(xs)
+    wire = Wire(n)
+    for found in wire.all_reduce(xs):
+        torch.testing.assert_close(found, whole)
+    for x, copy in zip(xs, before, strict=True):
+        assert torch.equal(x, copy)
+    pieces = wire.reduce_scatter(xs)
+    torch.testing.assert_close(torch.cat(pieces)[:numbers], whole)
+    for found in wire.all_gather(pieces):
+        torch.testing.assert_close(found[:numbers], whole)
+    for found in wire.broadcast(xs[0]):
+        assert torch.equal(found, xs[0])
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_a_ring_sends_as_many_bytes_as_the_formulas_say(n: int) -> None:
+    xs = [torch.randn(12) for _ in range(n)]
+    size = 12 * 4
+    wire = Wire(n)
+    wire.all_reduce(xs)
+    assert wire.sent == [all_reduce_bytes(size, n)] * n
+    assert len(wire.log) == n * 2 * (n - 1)
+    assert {message.step for message in wire.log} == set(range(1, 2 * (n - 1) + 1))
+    assert all(message.target == (message.source + 1) % n for message in wire.log)
+    for ask in (lambda w: w.reduce_scatter(xs), lambda w: w.all_gather([x[: 12 // n] for x in xs])):
+        wire = Wire(n)
+        ask(wire)
+        assert wire.sent == [all_gather_bytes(size, n)] * n
+    wire = Wire(n)
+    wire.broadcast(xs[0], root=1)
+    assert wire.sent == [0 if (1 + n - 1) % n == m else size for m in range(n)]
+
+
+def test_what_arrives_is_a_copy() -> None:
+    wire, x = Wire(2), torch.zeros(3)
+    arrived = wire.send(x, 0, 1)
+    x += 1
+    assert arrived.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("source", "target"), [(0, 0), (0, 2), (-1, 0)])
+def test_a_message_needs_two_machines(source: int, target: int) -> None:
+    with pytest.raises(ValueError, match=f"from {source} to {target}; expected two of 2 machines"):
+        Wire(2).send(torch.zeros(1), source, target)
+    with pytest.raises(ValueError, match="pieces holds 1 tensors; expected 2"):
+        Wire(2).exchange([torch.zeros(1)])
+
+
+def test_collectives_have_partners_in_the_backward_pass() -> None:
+    """By the definition: the gradient of Σ (all machines' outputs · weights), with what each input contributes to."""
+    n, weights = 3, [torch.randn(6, dtype=torch.float64) for _ in range(3)]
+
+    def backward(collective: object, size: int) -> list[Tensor]:
+        xs = [torch.randn(size, dtype=torch.float64, requires_grad=True) for _ in range(n)]
+        outputs = collective(xs, Wire(n))  # type: ignore[operator]
+        torch.autograd.backward([(out * w).sum() for out, w in zip(outputs, weights, strict=True)])
+        return [x.grad for x in xs]  # type: ignore[misc]
+
+    total = sum(weights)
+    for gradient in backward(copied, 6):
+        torch.testing.assert_close(gradient, total)
+    for gradient, own in zip(backward(summed, 6), weights, strict=True):
+        assert torch.equal(gradient, own)
+    torch.testing.assert_close(torch.cat(backward(gathered, 2)), total)
+
+
+# ---- each kind is one machine's model --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_every_kind_trains_the_same_model_and_sends_the_formulas_bytes(n: int) -> None:
+    model, batches = small_gpt(), some_batches()
+    one = deepcopy(model)
+    losses = alone(one, batches)
+    for kind, train in KINDS.items():
+        wire = Wire(n)
+        trained, found = train(model, batches, wire)
+        trained = trained[-1] if isinstance(trained, list) else trained
+        assert largest_difference(one, trained) < 1e-10, kind
+        assert found == pytest.approx(losses, abs=1e-12), kind
+        assert sum(wire.sent) == pytest.approx(STEPS * wire_bytes(kind, shape_of(model), n), rel=0.01), kind
+    assert largest_difference(model, small_gpt()) == 0, "the start has to stay as it was"
+
+
+def test_shares_may_differ_in_size() -> None:
+    """Seven rows on three machines: 3, 2 and 2."""
+    model, batches = small_gpt(), some_batches(rows=7, steps=3)
+    one = deepcopy(model)
+    alone(one, batches)
+    assert largest_difference(one, data_parallel(model, batches, Wire(3))[0][2]) < 1e-10
+    assert largest_difference(one, sharded(model, batches, Wire(3))[0]) < 1e-10
+    assert largest_difference(one, pipeline(model, batches, Wire(2), schedule=gpipe(2, 3))[0]) < 1e-10
+
+
+def test_in_single_precision_the_models_agree_to_rounding() -> None:
+    model, batches = small_gpt().float(), some_batches()
+    one = deepcopy(model)
+    alone(one, batches)
+    assert largest_difference(one, data_parallel(model, batches, Wire(4))[0][0]) < 1e-5
+
+
+@pytest.mark.parametrize("make", [gpipe, one_forward_one_backward])
+def test_either_schedule_trains_the_same_model(make: object) -> None:
+    model, batches = small_gpt(), some_batches(steps=2)
+    one = deepcopy(model)
+    alone(one, batches)
+    found = pipeline(model, batches, Wire(3), schedule=make(3, 4))[0]  # type: ignore[operator]
+    assert largest_difference(one, found) < 1e-10
+    with pytest.raises(ValueError, match="schedule has 2 stages; expected 3"):
+        pipeline(model, batches, Wire(3), schedule=gpipe(2, 4))
+
+
+def test_blocks_are_cut_and_joined() -> None:
+    model = small_gpt()
+    parts = [split_blocks(model, m, 4) for m in range(4)]
+    assert parts[0].stack.blocks[0].mixer.branch.W_Q.weight.shape == (4, 16)
+    assert parts[3].stack.blocks[0].feed_forward.branch.down.weight.shape == (16, 8)
+    assert largest_difference(join_blocks(parts, small_gpt(2)), model) == 0
+    with pytest.raises(ValueError, match="4 heads; expected a multiple of 3"):
+        split_blocks(model, 0, 3)
+
+
+def test_stages_share_out_all_blocks() -> None:
+    model = small_gpt()
+    stages = [Stage(model, s, 3) for s in range(3)]
+    assert sum(len(stage.blocks) for stage in stages) == 4
+    assert min(len(stage.blocks) for stage in stages) >= 1
+    assert largest_difference(put_together(stages, small_gpt(2)), model) == 0
+    with pytest.raises(ValueError, match="stage 1 has no embedding"):
+        tied(stages[1])
+    with pytest.raises(ValueError, match="at most 4, the number of blocks"):
+        Stage(model, 0, 5)
+
+
+def test_a_flat_gradient_goes_back_where_it_came_from() -> None:
+    model, (ids,) = small_gpt(), some_batches(steps=1)
+    (total_loss(model(ids[:, :-1]), ids) / predicted(ids)).backward()
+    before = [weight.grad.clone() for weight in model.parameters()]
+    set_gradient(model, flat_gradient(model))
+    for weight, gradient in zip(model.parameters(), before, strict=True):
+        assert torch.equal(weight.grad, gradient)
+
+
+# ---- schedules -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [gpipe, one_forward_one_backward])
+@pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (2, 1), (3, 2), (4, 8), (4, 4)])
+def test_a_schedule_ends_and_its_bubble_is_the_formula(make: object, stages: int, microbatches: int) -> None:
+    schedule = make(stages, microbatches)  # type: ignore[operator]
+    for passes in schedule:
+        assert sorted(passes) == [(kind, k) for kind in "BF" for k in range(microbatches)]
+    timed = timetable(schedule)
+    assert bubble(timed) == pytest.approx((stages - 1) / (microbatches + stages - 1))
+
+
+def test_one_forward_one_backward_keeps_few_microbatches() -> None:
+    assert held_at_once(gpipe(4, 8)) == [8, 8, 8, 8]
+    assert held_at_once(one_forward_one_backward(4, 8)) == [4, 3, 2, 1]
+    assert one_forward_one_backward(2, 2) == [
+        [("F", 0), ("F", 1), ("B", 0), ("B", 1)],
+        [("F", 0), ("B", 0), ("F", 1), ("B", 1)],
+    ]
+
+
+def test_a_schedule_that_waits_for_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="never ends: stage 0 waits to do B0, stage 1 waits to do F1"):
+        timetable([[("F", 0), ("B", 0), ("F", 1), ("B", 1)], [("F", 0), ("F", 1), ("B", 0), ("B", 1)]])
+
+
+# ---- planning --------------------------------------------------------------------------------------------------------
+
+
+def test_memory_of_zero_is_what_its_paper_says() -> None:
+    """Rajbhandari et al. (2020), figure 1: 7.5 billion parameters on 64 machines, in GB."""
+    found = [sum(memory_by_part(7.5e9, 64, kind).values()) / 1e9 for kind in STAGES]
+    assert found == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
+    assert (
+        memory_by_part(10, 1, "ZeRO-3")
+        == memory_by_part(10, 1)
+        == dict(zip(("weights", "gradients", "optimizer"), [20, 20, 120], strict=True))
+    )
+    with pytest.raises(ValueError, match="expected one of data parallel, ZeRO-1"):
+        memory_by_part(1, 1, "ZeRO-4")
+    assert sum(MIXED) == 16
+
+
+def test_plans_agree_with_what_was_published() -> None:
+    """Brown et al. (2020), table D.1, and Patterson et al. (2021), table 4; Llama 3.1's paper and model card."""
+    gpt_3 = Plan(parameters=174.6e9, tokens=300e9, chips=10_000, chip=V100, utilization=24.6 / 125, carbon=0.429)
+    assert gpt_3.operations == pytest.approx(3.14e23, rel=0.01)
+    assert gpt_3.days == pytest.approx(14.8, rel=0.02)
+    assert gpt_3.megawatt_hours == pytest.approx(1287, rel=0.02)
+    assert gpt_3.tonnes == pytest.approx(552, rel=0.02)
+    llama = Plan(parameters=405e9, tokens=15.6e12, chips=16_384, chip=H100, utilization=0.4, overhead=1)
+    assert llama.operations == pytest.approx(3.8e25, rel=0.01)
+    assert llama.chip_hours == pytest.approx(30.84e6, rel=0.2)
+    assert llama.fits
+    assert not replace(llama, kind="ZeRO-1").fits
+    assert llama.days == pytest.approx(llama.chip_hours / 16_384 / 24)
+    assert llama.rent == pytest.approx(2 * llama.chip_hours)
+    assert gpt_3.power_bill == pytest.approx(128_700, rel=0.02)
+    with pytest.raises(ValueError, match="utilization is 40"):
+        replace(llama, utilization=40)
+    assert 14_400 * H100.price == 504e6
+
+
+def test_checkpointed_activations_are_the_inputs_of_the_layers() -> None:
+    assert activation_bytes(2, 8, 10, checkpointed=True) == 2 * 2 * 8 * 10
+    assert activation_bytes(2, 8, 10) == 17 * activation_bytes(2, 8, 10, checkpointed=True)
+
+
+def test_unknown_kinds_are_refused() -> None:
+    with pytest.raises(ValueError, match="kind is 'both'; expected data, sharded"):
+        wire_bytes("both", Shape(1, 1, 1, 1, 1, 1), 2)

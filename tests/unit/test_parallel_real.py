@@ -1,0 +1,94 @@
+"""Real gloo processes, started by torchrun: the same model as one process, and bytes and memory as on paper."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+import torch
+from test_parallel import STEPS, shape_of, small_gpt, some_batches
+from torch import Tensor
+
+from tfbook.models.gpt import Gpt
+from tfbook.parallel import launch
+from tfbook.parallel.elastic import save_whole
+from tfbook.parallel.planning import DOUBLE, memory_by_part, wire_bytes
+from tfbook.parallel.whole import alone, largest_difference
+from tfbook.parallel.worker import KINDS
+
+PROCESSES = 4
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def one() -> tuple[Gpt, list[float]]:
+    model = small_gpt()
+    return model, alone(model, some_batches())
+
+
+@pytest.fixture(scope="module")
+def launched() -> dict[str, launch.Launched]:
+    return launch.launch(small_gpt(), some_batches(), list(KINDS), processes=PROCESSES)
+
+
+def with_weights(state: dict[str, Tensor]) -> Gpt:
+    model = deepcopy(small_gpt())
+    model.load_state_dict(state)
+    return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_processes_train_the_model_of_one(
+    kind: str, one: tuple[Gpt, list[float]], launched: dict[str, launch.Launched]
+) -> None:
+    found = launched[kind]
+    assert largest_difference(one[0], with_weights(found.state)) < 1e-10
+    assert found.losses == pytest.approx(one[1], abs=1e-12)
+    sent = sum(sum(each.values()) for each in found.sent)
+    assert sent == pytest.approx(STEPS * wire_bytes(kind, shape_of(one[0]), PROCESSES), rel=0.01)
+    if found.loopback is not None:  # by the system's own count; gloo's reduce-scatter sends twice the ring's bytes
+        assert found.loopback > 0.95 * sent
+
+
+def test_each_process_holds_what_the_formula_says(launched: dict[str, launch.Launched]) -> None:
+    whole = sum(weight.numel() for weight in small_gpt().parameters())
+    for kind, stage in {"data": "data parallel", "sharded": "ZeRO-3"}.items():
+        expected = memory_by_part(whole, PROCESSES, stage, DOUBLE)
+        for held in launched[kind].held:
+            assert held == pytest.approx(expected, rel=0.02), kind
+    shape = shape_of(small_gpt())
+    for held in launched["tensor"].held:  # norms and the row-split layers' biases are everywhere
+        cut = 8 * (shape.around + shape.blocks / PROCESSES)
+        assert cut < held["weights"] < 1.15 * cut
+    ends = [held["weights"] for held in launched["pipeline"].held]
+    assert ends[0] == ends[-1] == pytest.approx(8 * (shape.blocks / 4 + shape.around), rel=0.02)
+    assert ends[1] == ends[2] == 8 * shape.blocks // 4
+
+
+def test_a_killed_process_costs_the_steps_since_the_last_checkpoint(one: tuple[Gpt, list[float]]) -> None:
+    rows, state = launch.launch_elastic(small_gpt(), some_batches(), processes=2, killed=(7, 1), checkpoint_every=3)
+    assert [(row["attempt"], row["step"]) for row in rows] == [
+        *((0, step) for step in range(7)),
+        *((1, step) for step in range(6, STEPS)),
+    ]
+    for row in rows:
+        assert row["loss"] == pytest.approx(one[1][row["step"]], abs=1e-12)
+    assert largest_difference(one[0], with_weights(state)) < 1e-10
+
+
+def test_a_failure_says_what_went_wrong() -> None:
+    with pytest.raises(RuntimeError, match=r"1 processes of tfbook\.nowhere failed:[\s\S]*No module named"):
+        launch.torchrun(1, "tfbook.nowhere", [])
+
+
+def test_a_checkpoint_is_whole_or_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "checkpoint.pt"
+    save_whole(path, {"step": 1})
+
+    def breaks(state: object, beside: Path) -> None:
+        beside.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        save_whole(path, {"step": 2})
+    assert torch.load(path) == {"step": 1}

@@ -1,0 +1,95 @@
+"""Starts real processes from a notebook or a test with `torchrun`, and collects what they found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tfbook.models.gpt import Gpt
+from tfbook.parallel.whole import Batches
+
+SECONDS = 300  # after which a run is given up
+
+
+@dataclass(frozen=True)
+class Launched:
+    """Found by the processes of one kind: weights and losses, and what each of them held and sent."""
+
+    state: dict[str, Tensor]
+    losses: list[float]
+    held: list[dict[str, int]]  # bytes by part, one dictionary for each process
+    sent: list[dict[str, int]]  # bytes by kind of message
+    loopback: int | None  # bytes of all processes that the system has counted, other programs' among them
+    seconds: float
+
+
+def torchrun(processes: int, module: str, arguments: Sequence[str], *, restarts: int = 0) -> None:
+    """Runs a module in so many processes that meet on a free port of this machine, each with one thread.
+
+    Raises RuntimeError with the last lines that they wrote when they fail.
+    """
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command += ["--max-restarts", str(restarts), "-m", module, *arguments]
+    above = str(Path(__file__).parents[2])
+    path = os.pathsep.join([above, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else a restart finds the addresses of the dead
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    if done.returncode:
+        raise RuntimeError(f"{processes} processes of {module} failed:\n{done.stderr[:3000]}")
+
+
+def launch(
+    model: Gpt,
+    batches: Batches,
+    kinds: Sequence[str],
+    *,
+    processes: int,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Launched]:
+    """Trains copies of the model in float64, one for each of `kinds`, in one launch of so many processes.
+
+    `options` are further arguments for a kind, such as `{"pipeline": {"schedule": gpipe(2, 8)}}`.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        _start(Path(name), model, batches, kinds=list(kinds), options=dict(options or {}))
+        torchrun(processes, "tfbook.parallel.worker", [name])
+        return {kind: _collected(Path(name), kind, processes) for kind in kinds}
+
+
+def _start(folder: Path, model: Gpt, batches: Batches, **others: Any) -> None:
+    start = {"model": deepcopy(model).double().cpu(), "batches": [ids.cpu() for ids in batches], **others}
+    torch.save(start, folder / "start.pt")
+
+
+def _collected(folder: Path, kind: str, processes: int) -> Launched:
+    found = [json.loads((folder / f"{kind}-{m}.json").read_text(encoding="utf-8")) for m in range(processes)]
+    held, sent = [each["held"] for each in found], [each["sent"] for each in found]
+    first = found[0]
+    return Launched(torch.load(folder / f"{kind}.pt"), first["losses"], held, sent, first["loopback"], first["seconds"])
+
+
+def launch_elastic(
+    model: Gpt, batches: Batches, *, processes: int, killed: tuple[int, int], checkpoint_every: int
+) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
+    """Data parallel training in which a process dies: `killed` is (step, process). All losses, and the weights.
+
+    A row of the losses is {"attempt", "step", "loss"}; steps after the last checkpoint are there twice.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _start(folder, model, batches, killed=killed, checkpoint_every=checkpoint_every)
+        torchrun(processes, "tfbook.parallel.elastic", [name], restarts=1)
+        lines = (folder / "losses.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines], torch.load(folder / "trained.pt")

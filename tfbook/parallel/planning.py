@@ -1,0 +1,198 @@
+"""A training run on paper: operations, days, money, energy, carbon, and the memory of each machine by part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tfbook.checks import check_positive
+
+STAGES = ("data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3")
+PARTS = ("weights", "gradients", "optimizer")  # what each stage shards, the last part first
+
+
+class Precision(NamedTuple):
+    """Bytes for each parameter, by part."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+
+
+MIXED = Precision(2, 2, 12)  # 16 bits; the optimizer has a copy of the weights and Adam's two means in 32 bits
+SINGLE = Precision(4, 4, 8)
+DOUBLE = Precision(8, 8, 16)  # what this lesson's machines use
+
+
+def memory_by_part(
+    parameters: float, machines: int, kind: str = "data parallel", precision: Precision = MIXED
+) -> dict[str, float]:
+    """Bytes of weights, gradients and optimizer on one of `machines` (Rajbhandari et al., 2020, figure 1).
+
+    ZeRO-1 shards the optimizer, ZeRO-2 the gradients, too, ZeRO-3 (FSDP) also the weights. Activations come on top, and
+    with ZeRO-3 the whole weights of the layer at work. Raises ValueError for an unknown kind.
+    """
+    check_positive(machines=machines)
+    if kind not in STAGES:
+        raise ValueError(f"kind is {kind!r}; expected one of {', '.join(STAGES)}")
+    sharded = PARTS[len(PARTS) - STAGES.index(kind) :]
+    return {
+        part: parameters * each / (machines if part in sharded else 1)
+        for part, each in zip(PARTS, precision, strict=True)
+    }
+
+
+def activation_bytes(layers: int, d_model: int, tokens: int, *, checkpointed: bool = False, each: float = 2) -> float:
+    """About 17 · each bytes per token, layer and unit of d_model; with checkpointing, the layers' inputs alone.
+
+    Without the scores, which fused attention doesn't keep (Korthikanti et al., 2022, section 4.1: 34 s b h per layer at
+    16 bits).
+    """
+    return (1 if checkpointed else 17) * each * layers * d_model * tokens
+
+
+# ---- bytes on the wire -----------------------------------------------------------------------------------------------
+
+
+def all_reduce_bytes(size: float, machines: int) -> float:
+    """2 (n − 1) / n · size, which each machine of a ring sends."""
+    return 2 * all_gather_bytes(size, machines)
+
+
+def all_gather_bytes(size: float, machines: int) -> float:
+    """(n − 1) / n · size, which each machine of a ring sends, `size` being the whole; a reduce-scatter's, too."""
+    return (machines - 1) / machines * size
+
+
+class Shape(NamedTuple):
+    """The sizes on which the bytes of a step depend: parameters around and in the blocks, and the sizes of a batch."""
+
+    around: int  # embedding, positions, last norm
+    blocks: int  # all blocks' parameters together
+    layers: int
+    d_model: int
+    tied: int  # the embedding's, which both ends of a pipeline have
+    tokens: int  # read per step
+    number: int = 8  # bytes of a number
+
+
+def wire_bytes(kind: str, shape: Shape, machines: int) -> float:
+    """Bytes that all machines together send per step. Raises ValueError for an unknown kind.
+
+    Data: one all-reduce of the gradients. Sharded: a reduce-scatter of them, and the blocks' weights gathered twice,
+    the others' once. Tensor: four all-reduces of the activations per layer. Pipeline: activations and their gradients
+    from stage to stage, and the tied gradient both ways.
+    """
+    n, around, blocks = machines, shape.around * shape.number, shape.blocks * shape.number
+    vectors = shape.tokens * shape.d_model * shape.number
+    if kind == "data":
+        return n * all_reduce_bytes(around + blocks, n)
+    if kind == "sharded":
+        return n * (all_gather_bytes(around + 2 * blocks, n) + all_gather_bytes(around + blocks, n))
+    if kind == "tensor":
+        return n * shape.layers * 4 * all_reduce_bytes(vectors, n)
+    if kind == "pipeline":
+        return 2 * (n - 1) * vectors + 2 * shape.tied * shape.number * (n > 1)
+    raise ValueError(f"kind is {kind!r}; expected data, sharded, tensor or pipeline")
+
+
+def held_numbers(kind: str, shape: Shape, machines: int) -> float:
+    """Parameters on the fullest machine; gradients are as many, and Adam's means twice as many.
+
+    A tensor-parallel machine has norms and the biases of layers that are cut by inputs whole, 6 d_model per layer; the
+    first and the last stage of a pipeline have all that is around the blocks. Raises ValueError for an unknown kind.
+    """
+    n, whole = machines, shape.around + shape.blocks
+    uncut = 6 * shape.d_model * shape.layers
+    held = {
+        "data": whole,
+        "sharded": whole / n,
+        "tensor": shape.around + uncut + (shape.blocks - uncut) / n,
+        "pipeline": shape.around + shape.blocks / n,
+    }
+    if kind not in held:
+        raise ValueError(f"kind is {kind!r}; expected {', '.join(held)}")
+    return held[kind]
+
+
+# ---- the whole run ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chip:
+    """An accelerator: operations per second at best, memory, power of its whole server per chip, and prices."""
+
+    peak: float
+    memory: float = 80e9
+    watts: float = 700
+    price: float = 35_000  # dollars to buy one
+    per_hour: float = 2.0  # dollars to rent one
+
+
+H100 = Chip(peak=989e12)  # bf16, without sparsity
+V100 = Chip(peak=125e12, memory=32e9, watts=330, price=10_000, per_hour=1.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run: how many parameters read how many tokens on how many chips, which reach `utilization` of their peak."""
+
+    parameters: float
+    tokens: float
+    chips: int
+    chip: Chip = H100
+    utilization: float = 0.4
+    kind: str = "ZeRO-3"
+    per_kilowatt_hour: float = 0.10  # dollars
+    carbon: float = 0.4  # kg of CO₂ per kWh; 0.02 to 0.8, depending on the country
+    overhead: float = 1.1  # of the building: cooling and so on
+
+    def __post_init__(self) -> None:
+        check_positive(parameters=self.parameters, tokens=self.tokens, chips=self.chips)
+        if not 0 < self.utilization <= 1:
+            raise ValueError(f"utilization is {self.utilization}; expected a share of the peak, 0 to 1")
+
+    @property
+    def operations(self) -> float:
+        """6 N D."""
+        return 6 * self.parameters * self.tokens
+
+    @property
+    def chip_hours(self) -> float:
+        """Hours of all chips together."""
+        return self.operations / (self.utilization * self.chip.peak) / 3600
+
+    @property
+    def days(self) -> float:
+        """From the first step to the last, if nothing breaks."""
+        return self.chip_hours / self.chips / 24
+
+    @property
+    def rent(self) -> float:
+        """Dollars for renting the chips."""
+        return self.chip_hours * self.chip.per_hour
+
+    @property
+    def megawatt_hours(self) -> float:
+        """Electricity, the building's included."""
+        return self.chip_hours * self.chip.watts * self.overhead / 1e6
+
+    @property
+    def power_bill(self) -> float:
+        """Dollars for the electricity alone."""
+        return 1000 * self.megawatt_hours * self.per_kilowatt_hour
+
+    @property
+    def tonnes(self) -> float:
+        """Tonnes of CO₂."""
+        return self.megawatt_hours * self.carbon
+
+    @property
+    def bytes_per_chip(self) -> float:
+        """Weights, gradients and optimizer on one chip, without activations."""
+        return sum(memory_by_part(self.parameters, self.chips, self.kind).values())
+
+    @property
+    def fits(self) -> bool:
+        """Whether these leave a fifth of the chip's memory for activations and what is on its way."""
+        return self.bytes_per_chip <= 0.8 * self.chip.memory
