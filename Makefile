@@ -10,8 +10,8 @@ LAB_ARGS =
 PYTEST_ARGS =
 # The unit tests share two cores between two processes of one thread each; UNIT_WORKERS=0 runs them in one.
 UNIT_WORKERS = 2
-# A lesson has a time budget, so lessons run one after the other. To trade the budget for speed:
-# OMP_NUM_THREADS=1 NB_BUDGET_S=inf NB_CELL_BUDGET_S=inf make test NOTEBOOK_ARGS="-n 2 --dist loadscope"
+# So do the lessons. Their budgets are those of two quiet cores; notebooks/conftest.py measures how much slower this is.
+NOTEBOOK_WORKERS = 2
 NOTEBOOK_ARGS =
 # The newest Python that works. Version managers leave commands on PATH that fail when called, so each is tried.
 PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
@@ -19,8 +19,9 @@ PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3 python; 
 
 PY = $(VENV)/bin/python
 PIP = $(VENV)/bin/pip
-NBVAL = $(PY) -m pytest --nbval --nbval-current-env --nbval-sanitize-with tests/notebooks/sanitize.cfg \
-    --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOK_ARGS) notebooks
+NBVAL = OMP_NUM_THREADS=1 $(PY) -m pytest --nbval --nbval-current-env \
+    --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout=300 -p no:cacheprovider \
+    -n $(NOTEBOOK_WORKERS) --dist loadscope $(NOTEBOOK_ARGS) notebooks
 # A waiting thread spins for a moment and then sleeps: sleeping at once costs half the speed, spinning on costs many times
 # that when another program wants a core.
 export GOMP_SPINCOUNT ?= 2000

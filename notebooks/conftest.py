@@ -204,6 +204,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report = yield
     if isinstance(item, StrictCell) and call.when == "call":
         over = excess(item.parent.nodeid, call.duration)
+        report.slowness = _slowness[item.parent.nodeid]  # travels with the report, from whichever process it is
         if over and report.passed:
             report.outcome, report.longrepr = "failed", over
     return report
@@ -211,11 +212,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     notebooks: dict[str, list[float]] = defaultdict(list)
+    slow: dict[str, float] = defaultdict(float)
     for report in (report for reports in terminalreporter.stats.values() for report in reports):
         if getattr(report, "when", "") == "call" and ".ipynb::" in report.nodeid:
-            notebooks[report.nodeid.partition("::")[0]].append(report.duration)
+            name = report.nodeid.partition("::")[0]
+            notebooks[name].append(report.duration)
+            slow[name] = max(slow[name], getattr(report, "slowness", 1.0))
     for name, seconds in sorted(notebooks.items()):
         late = sum(seconds) > NOTEBOOK_BUDGET or max(seconds) > CELL_BUDGET
-        machine = f"(machine {_slowness.get(name, 1.0):.1f}×)"
+        machine = f"(machine {slow[name]:.1f}×)"
         line = f"{sum(seconds):6.1f} s, slowest cell {max(seconds):5.1f} s  {machine}  {name}"
         terminalreporter.line(line + "  OVER ITS BUDGET" * late)
