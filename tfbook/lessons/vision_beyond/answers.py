@@ -77,11 +77,11 @@ and nothing there is green.
 In the order of the list, all three draw nearly the same box, in the middle: each is told of every rectangle equally
 often, and the middle is the least wrong for all. They find 6%.
 
-From left to right is better, 50 to 58%: the picture itself tells this order. It may cost that two queries have to exchange
-their answers at once where two rectangles change places (we haven't tested that this is why). With a matching, each
-query can keep to what it already does, and they find 70 to 78%. With three times the steps, it is 86% from left to
-right and 98.5% matched (one seed each): here, ordering from left to right is slower, and we can't say that it stays
-behind.
+From left to right is better, 50 to 58%: the picture itself tells this order. It may cost that two queries have to
+exchange their answers at once where two rectangles change places (we haven't tested that this is why). With a
+matching, each query can keep to what it already does, and they find 70 to 78%. With three times the steps, it is 86%
+from left to right and 98.5% matched (one seed each): here, ordering from left to right is slower, and we can't say
+that it stays behind.
 """,
     }
 )

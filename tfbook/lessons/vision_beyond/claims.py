@@ -43,7 +43,7 @@ CLAIMS = Claims(
             "%",
         ),
         6: Bound(
-            "Plain windows answer by twin after 600 steps where both are in one window: right answers, worse of two seeds",
+            "Plain windows answer by twin after 600 steps inside a window: right answers, worse of two seeds",
             ">=",
             75,
             "Stored results, vision_beyond.by_twin, by_twin_again",
