@@ -89,6 +89,16 @@ def near_without_scores_of_zero(q: Tensor, k: Tensor, v: Tensor, reach: int) -> 
     return (weights[:, :, None] * v).sum(dim=-1)
 
 
+def near_with_low_keys(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
+    width, around = 2 * reach + 1, (0, 0, *(reach,) * 4)
+    k, v = (
+        F.pad(x, around, value=fill).unfold(0, width, 1).unfold(1, width, 1).flatten(3)
+        for x, fill in ((k, -1e9), (v, 0.0))
+    )
+    weights = ((q[..., None] * k).sum(dim=2) / q.shape[2] ** 0.5).softmax(dim=-1)
+    return (weights[:, :, None] * v).sum(dim=-1)
+
+
 def pairs_of_whole_windows(rows: int, columns: int, window: int) -> int:
     return (rows // window) * (columns // window) * window**4
 
@@ -117,6 +127,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (match_cost, cost_of_euclid, "Euclidean"),
     (near_attention, near_with_edges_repeated, "the edge is repeated"),
     (near_attention, near_without_scores_of_zero, "mark who is there"),
+    (near_attention, near_with_low_keys, "not its keys"),
     (pairs, pairs_of_whole_windows, "are lost"),
     (pairs, pairs_of_everything, "dense attention"),
 ]

@@ -193,9 +193,9 @@ def test_stored_runs_follow_the_plan() -> None:
 
 def test_longer_runs_have_a_row_for_each_model_and_as_many_seeds() -> None:
     table = study.longer_runs()
-    assert set(table.index) == {*contest.LONGER.items()}
+    assert set(table.index) == {*contest.LONGER.items(), ("shifted windows", contest.LONGER["pool"])}
     assert table.notna().all(axis=None)
-    assert len(table.columns) > 1
+    assert len(table["all"].columns) > 1
 
 
 def test_a_pool_answers_the_same_in_any_order_and_reads_the_sum_of_all_places() -> None:
@@ -444,6 +444,15 @@ def test_runs_are_read_at_the_best_rate() -> None:
     assert study.by_distance(runs)["a"][3] == [75.0, 70.0]
 
 
+def test_reach_splits_the_rule_by_twin_at_the_borders_of_windows() -> None:
+    runs = study.contest_runs()
+    row, inside, across = study.by_reach(runs).values()
+    assert set(row) == set(inside) == set(across) == set(runs["model"]) == set(figures.GROUPS)
+    windows = runs[(runs["model"] == "windows") & (runs["rule"] == "twin")]
+    assert set(inside["windows"]) <= set(windows["same window"])
+    assert set(across["windows"]) <= set(windows["across"])
+
+
 def test_the_parts_of_detr_are_less_than_all_of_it() -> None:
     costs = study.detr_costs()
     assert costs.loc["backbone", "MFLOPs"] + costs.loc["encoder", "MFLOPs"] < costs.loc["all", "MFLOPs"]
@@ -462,7 +471,7 @@ def test_every_picture_says_what_it_shows() -> None:
         figures.draw_reach({name: study.reaches(name, (2, 3)) for name in study.CONNECTS}, study.CONNECTS, (2, 3)),
         figures.draw_shift(numbers, 4, 2, study.allowed_in_windows(numbers, (4, 4), (2, 2))[-1]),
         figures.draw_contest(
-            {"row": {"bag": [40.0], "windows": [50.0]}, "twin": {"bag": [2.0], "windows": [3.0]}}, {"any": 20.0}
+            {"row": {"windows": [50.0], "bag": [40.0]}, "twin": {"windows": [3.0], "bag": [2.0]}}, 20.0
         ),
         figures.draw_reach_curves({"bag": {1: [80.0], 2: [90.0]}}, {"bag": {1: 100.0, 2: 100.0}}),
         figures.draw_cost({"inside places": {224: 8.0, 448: 32.0}, "global attention": {224: 1.0, 448: 16.0}}),

@@ -54,6 +54,28 @@ def test_the_end_of_a_caption_is_a_point() -> None:
     assert erasing.words_of(torch.tensor([EOS, *finding.SCENES.vocabulary.encode(["fish"])])) == [".", "fish"]
 
 
+def test_the_brightest_places_are_those_with_the_largest_weights() -> None:
+    looks = torch.tensor([[0.1, 0.6, 0.3], [0.5, -1.0, 0.5]])
+    assert study.brightest(looks, 1).tolist() == [[False, True, False], [True, False, False]]
+    assert study.brightest(looks, torch.tensor([2, 3])).tolist() == [[False, True, True], [True, False, True]]
+
+
+def test_wrong_words_are_looked_for_in_their_scene() -> None:
+    names = study.names_in(study.captioner(), [SCENE])  # red fish, blue house
+    said = torch.tensor(finding.SCENES.vocabulary.encode(["blue", "fish", "green", "fish"]))
+    share, chance, wrong = study.read_from(said, names, [SCENE])
+    assert wrong == 3
+    assert share == pytest.approx(200 / 3)
+    assert chance == pytest.approx(100 * (1 / 5 + 1 / 5 + 1 / 7) / 3)
+
+
+def test_an_effect_counts_places_their_attention_and_right_words() -> None:
+    names = study.names_in(study.captioner(), [SCENE])
+    looks = torch.full(names.touched.shape, 1 / 64)
+    table = study.effect({"all": torch.ones_like(names.touched)}, {"all": names.wanted}, names, looks)
+    assert table.loc["all"].tolist() == pytest.approx([64, 100, 100])
+
+
 # ---- three rectangles --------------------------------------------------------------------------------------------
 
 
@@ -139,7 +161,7 @@ def test_pictures_of_matchings_say_what_they_show() -> None:
     ways = {"smallest first": [(0, 0), (1, 1)], "least in all": best}
     drawn = [
         figures.draw_greedy(costs, ways, ["fish", "house"]),
-        figures.draw_rectangles(part.images, {"a": part.boxes}),
+        figures.draw_rectangles(part.images, {"a": part.boxes, "b": study.drawn_boxes()[:2]}),
     ]
     assert [axes.get_title() for axes in drawn[0].axes] == ["smallest first: 1 + 8 = 9", "least in all: 2 + 3 = 5"]
     for figure in drawn:

@@ -346,3 +346,9 @@ def pooled() -> list[dict[str, Any]]:
 def longer(seeds: Sequence[int] = SEEDS[:2]) -> list[dict[str, Any]]:
     """More steps under the rule "twin" for two models without attention."""
     return [one_run(name, "twin", lr=RATES[0], seed=seed, steps=LONGER[name]) for name in LONGER for seed in seeds]
+
+
+@experiment
+def longer_windows(seeds: Sequence[int] = SEEDS[:2]) -> list[dict[str, Any]]:
+    """Shifted windows under the rule "twin", with as many steps as the pool: does attention get across by itself?"""
+    return [one_run("shifted windows", "twin", lr=RATES[0], seed=seed, steps=LONGER["pool"]) for seed in seeds]

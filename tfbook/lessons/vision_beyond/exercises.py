@@ -198,20 +198,26 @@ def _(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
     return torch.einsum("rcn,rcdn->rcd", scores.softmax(dim=-1), around(v))
 
 
-def _near(q: Tensor, k: Tensor, v: Tensor, reach: int, *, kind: str) -> Tensor:
+LOW = -1e9  # with which keys are padded by those who mean scores
+
+
+def _near(q: Tensor, k: Tensor, v: Tensor, reach: int, *, kind: str, fill: float = 0.0) -> Tensor:
     """With another way to treat what is beyond the edge."""
     width = 2 * reach + 1
 
-    def around(x: Tensor) -> Tensor:
+    def around(x: Tensor, fill: float = 0.0) -> Tensor:
         if kind == "wrapped":
             steps = range(-reach, reach + 1)
             return torch.stack([x.roll((-i, -j), (0, 1)) for i in steps for j in steps], dim=-1)
         if kind == "repeated":
             x = F.pad(x.permute(2, 0, 1)[None], (reach,) * 4, mode="replicate")[0].permute(1, 2, 0)
             return x.unfold(0, width, 1).unfold(1, width, 1).flatten(3)
-        x = F.pad(x, (0, 0, reach, reach, reach, reach))
+        x = F.pad(x, (0, 0, reach, reach, reach, reach), value=fill)
         return x.unfold(0, width, 1).unfold(1, width, 1).flatten(3)
 
+    if kind == "low keys":
+        scores = torch.einsum("rcd,rcdn->rcn", q, around(k, LOW)) / math.sqrt(q.shape[-1])
+        return torch.einsum("rcn,rcdn->rcd", scores.softmax(dim=-1), around(v, fill))
     scores = torch.einsum("rcd,rcdn->rcn", q, around(k)) / (1 if kind == "scale" else math.sqrt(q.shape[-1]))
     there = around(torch.ones_like(k))[:, :, 0] > 0
     if kind == "scores":
@@ -228,6 +234,10 @@ near_attention.mistakes(
             lambda q, k, v, reach: near_attention.reference(q, k, v, reach - 1)
         ),
         "the score −1 leaves the weight 1/e: use −∞": partial(_near, kind="tiny"),
+        "keys are padded with a large negative number: times a negative query, that is a huge score. Hide the scores "
+        "of what is beyond the edge, not its keys": partial(_near, kind="low keys"),
+        "values are padded with a large negative number, too, and enter the mean: hide scores, and leave the padding "
+        "at 0": partial(_near, kind="low keys", fill=LOW),
         "the image is wrapped around: the left edge is no neighbor of the right one": partial(_near, kind="wrapped"),
         "the edge is repeated: what is beyond it is no neighbor, so it should have no weight": (
             partial(_near, kind="repeated")

@@ -97,9 +97,10 @@ def _sizes() -> list[tuple[int, int, int, int]]:
 def shift_mask(rows: int, columns: int, window: int, shift: int) -> Tensor:
     row = (torch.arange(rows).roll(-shift) - shift).div(window, rounding_mode="floor")
     column = (torch.arange(columns).roll(-shift) - shift).div(window, rounding_mode="floor")
-    place = torch.stack(torch.meshgrid(row, column, indexing="ij"), dim=-1)[None]
-    cut = partition.reference(place, window, 0)[0]
-    return (cut[:, :, None] == cut[:, None, :]).all(dim=-1)
+    numbers = 1000 * row[:, None] + column  # one for each shifted window, rolled already
+    cut = numbers.reshape(rows // window, window, columns // window, window).transpose(1, 2)
+    cut = cut.reshape(-1, window * window)
+    return cut[:, :, None] == cut[:, None, :]
 
 
 def _masked(

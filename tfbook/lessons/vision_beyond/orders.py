@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tfbook import runtime, training
-from tfbook.course.experiments import experiment
+from tfbook.course.experiments import experiment, stored
 from tfbook.lessons.vision_beyond.contest import Batches, recipe
 from tfbook.models.detr import Detr, DetrConfig
 from tfbook.training.set_prediction import (
@@ -24,6 +24,7 @@ from tfbook.training.set_prediction import (
     Objects,
     centers,
     claims,
+    corners,
     found_objects,
     match,
     matching_cost,
@@ -135,6 +136,26 @@ def finding_in(order: Order, part: Rectangles, *, seed: int, steps: int = STEPS)
 def rectangles_found(model: nn.Module, part: Rectangles) -> float:
     """The share in percent that has an answer of its own with the right color and an IoU of at least one half."""
     return round(100 * found_objects(claims(*model(part.images), least=-1.0), part.objects).recall, 1)
+
+
+DRAWN = 4  # pictures of the test whose boxes are stored
+
+
+@experiment
+def drawn_boxes_of_longer(seed: int = 1, steps: int = 3 * STEPS) -> list[dict[str, Any]]:
+    """The boxes, by corners, of a finder trained by matching with three times the steps, on the first test pictures."""
+    model, test = finding_in(by_matching, rectangles(LEARN, 1), seed=seed, steps=steps), rectangles(ASK, 2)
+    with torch.no_grad():
+        boxes = corners(model(test.images[:DRAWN]).boxes)
+    found = rectangles_found(model, test)
+    return [
+        {"picture": n, "steps": steps, "seed": seed, "found": found, "boxes": b.tolist()} for n, b in enumerate(boxes)
+    ]
+
+
+def drawn_boxes() -> Float[Tensor, "picture query 4"]:
+    """The stored boxes, by corners, of the longer run."""
+    return torch.tensor([row["boxes"] for row in stored("vision_beyond.drawn_boxes_of_longer").rows])
 
 
 @experiment

@@ -123,12 +123,15 @@ def _images(split: str, count: int) -> Float[Tensor, "batch 3 side side"]:
     layout, dice = layouts(split, count)
     names = [list(GROUNDS)[number % len(GROUNDS)] for number in range(SHEETS)]
     grounds = patchify(draw_ground(names, [SHEETS * SEEDS[split] + number for number in range(SHEETS)], SIDE), PIXELS)
-    tiles = grounds[torch.randint(SHEETS, (count,), generator=dice)]
+    sheets = torch.randint(SHEETS, (count,), generator=dice)
     tints = torch.stack([torch.full_like(layout.colors, len(PALETTE)), layout.colors], dim=1)
-    added, kept = (part[layout.kinds.mT, tints].flatten(3).flatten(1, 2) for part in sprites())
-    at = places(layout).movedim(0, 1).flatten(1)[..., None].expand_as(added)
-    tiles = tiles.scatter(1, at, tiles.gather(1, at) * kept + added)
-    return 4 * (unpatchify(tiles, PIXELS, (EIGHT, EIGHT)).clamp(0, 1) - 0.5)
+    at, images = places(layout).movedim(0, 1).flatten(1)[..., None], torch.empty(count, 3, SIDE, SIDE)
+    for some in torch.arange(count).split(SHEETS):  # in pieces, which keeps the memory small
+        added, kept = (part[layout.kinds[some].mT, tints[some]].flatten(3).flatten(1, 2) for part in sprites())
+        tiles, here = grounds[sheets[some]], at[some].expand_as(added)
+        tiles.scatter_(1, here, tiles.gather(1, here) * kept + added)
+        images[some] = 4 * (unpatchify(tiles, PIXELS, (EIGHT, EIGHT)).clamp(0, 1) - 0.5)
+    return images
 
 
 def colored_in(part: Pictures, said: Int64[Tensor, "batch place"]) -> Float[Tensor, "batch 3 side side"]:

@@ -91,7 +91,7 @@ def draw_shift(numbers: Tensor, window: int, shift: int, allowed: Tensor) -> Fig
     side, tints = len(numbers), dict(zip(numbers.unique().tolist(), TINTS, strict=False))
     plain = torch.arange(side) // window
     plain, rolled = plain[:, None] * side + plain, numbers.roll((-shift, -shift), (0, 1))
-    titles = ("1. windows", f"2. the next block's: {shift} later", "3. rolled: all are whole")
+    titles = ("1. windows", f"2. the next block's, moved by {shift}", "3. rolled: all are whole")
     figure, panels = plt.subplots(1, 4, figsize=(10.2, 3.1), width_ratios=(1, 1, 1, 1.05))
     fills = (
         [["white"] * side] * side,
@@ -209,15 +209,15 @@ def draw_greedy(cost: Tensor, ways: Mapping[str, Sequence[tuple[int, int]]], nam
 
 
 def draw_rectangles(images: Tensor, answers: Mapping[str, Tensor]) -> Figure:
-    """Pictures (picture, 3, side, side), and a row for each model with its boxes by corners (picture, query, 4)."""
+    """Pictures (picture, 3, side, side), and a row for each model with its boxes by corners (picture, 3, 4)."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(answers), len(images), figsize=(7.6, 1.75 * len(answers)), squeeze=False)
+    figure, panels = plt.subplots(len(answers), len(images), figsize=(7.6, 1.75 * len(answers) + 0.3), squeeze=False)
     for line, (name, boxes) in zip(panels, answers.items(), strict=True):
         for axes, image, own in zip(line, images, boxes, strict=True):
             axes.imshow(0.2 + 0.6 * image.permute(1, 2, 0).clamp(0, 1))
-            for box in own:
-                outlined(axes, box, image.shape[1], "white")
+            for box, color in zip(own, ("white", "#ffb000", "#ff7eb6"), strict=True):
+                outlined(axes, box, image.shape[1], color)
             bare(axes)
         line[0].set_ylabel(name, fontsize=10.5)
     figure.suptitle(

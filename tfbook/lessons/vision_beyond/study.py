@@ -24,10 +24,18 @@ from tfbook.lessons.vision_beyond.answers import answer as answer
 from tfbook.lessons.vision_beyond.claims import CLAIMS as CLAIMS
 from tfbook.lessons.vision_beyond.erasing import (
     as_many_others as as_many_others,
+    brightest as brightest,
+    effect as effect,
     names_in as names_in,
+    read_from as read_from,
     words_of as words_of,
 )
-from tfbook.lessons.vision_beyond.orders import finding_in as finding_in, rectangles as rectangles
+from tfbook.lessons.vision_beyond.orders import (
+    drawn_boxes as drawn_boxes,
+    finding_in as finding_in,
+    rectangles as rectangles,
+    rectangles_found as rectangles_found,
+)
 from tfbook.lessons.vision_beyond.pictures import (
     BLANK,
     EIGHT,
@@ -40,6 +48,7 @@ from tfbook.lessons.vision_beyond.pictures import (
 from tfbook.lessons.vision_beyond.tables import (
     best_runs as best_runs,
     by_distance as by_distance,
+    by_reach as by_reach,
     contest_runs as contest_runs,
     cost_by_side as cost_by_side,
     costs as costs,

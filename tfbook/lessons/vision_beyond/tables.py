@@ -35,10 +35,33 @@ def contest_runs() -> DataFrame:
     return runs[(runs["rule"] == "row") | runs["seed"].isin(contest.SEEDS[:2])]  # by twin, not all have the third
 
 
+REACHES = {"test": "all", "same window": "in one window", "across": "across a border"}
+
+
 def longer_runs() -> DataFrame:
-    """Right answers by twin in percent, a column for each seed, of models that were given more steps."""
-    runs = stored("vision_beyond.longer").frame
-    return runs.pivot(index=["model", "steps"], columns="seed", values="test")
+    """Right answers by twin in percent, all and by reach, one column for each seed, of models given more steps."""
+    import pandas as pd
+
+    runs = pd.concat([stored(f"vision_beyond.{name}").frame for name in ("longer", "longer_windows")])
+    return runs.rename(columns=REACHES).pivot(index=["model", "steps"], columns="seed", values=list(REACHES.values()))
+
+
+SIDES = (  # the rows of the contest: weights from the image, a sum, weights that are the same for every image
+    *("windows", "shifted windows", "global attention", "hybrid"),
+    *("pool", "bag"),
+    *("MLP-Mixer", "convolution", "convolution, 5 × 5", "ConvMixer"),
+)
+
+
+def by_reach(runs: DataFrame) -> dict[str, dict[str, list[float]]]:
+    """Right answers in percent by row, and by twin with the partner in one plain window and across a border."""
+    best = best_runs(runs)
+    panels = {
+        "by row": spread(best, "row"),
+        "by twin, in one window": spread(best, "twin", "same window"),
+        "by twin, across a border": spread(best, "twin", "across"),
+    }
+    return {title: {name: values[name] for name in SIDES} for title, values in panels.items()}
 
 
 def eyes(model: Captioner, scenes: Sequence[Scene]) -> DataFrame:
@@ -108,7 +131,9 @@ def scoreboard(runs: DataFrame) -> DataFrame:
         means = best[best["rule"] == rule].groupby("model")[["test", "jigsaw"]].mean()
         columns |= {rule: means["test"], f"{rule}, jigsaw": means["jigsaw"]}
     off = best[best["rule"] == "row"].groupby("model")["moved"]
-    columns["row, 1 pixel off"] = off.agg(lambda some: sum(run["1"] for run in some) / len(some))
+    for pixels in (1, 2, 4):
+        key = str(pixels)
+        columns[f"{pixels} px off"] = off.agg(lambda some, key=key: sum(run[key] for run in some) / len(some))
     board = costs().join(pd.DataFrame(columns)).round(1).astype(object)
     most = frequent(contest.pictures("test", contest.ASK))
     board.loc["most frequent color", ["row", "twin"]] = most
