@@ -5,10 +5,10 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "law": """
-From a few megabytes on, about: three to four times. Below, a step lies on the floor: its fifty calls take their
-microseconds, however small the matrix. Above, times rise beside the line, at up to twice the prediction: a product
-reads memory less smoothly than a plain sum. The storyteller, with 8 MB and four layers, is near the bend: saving bytes
-saves less time for it than for a large model.
+From a few megabytes on, it takes three to four times as long. Below, a step lies on the floor: its fifty calls take
+their microseconds, however small the matrix. The two largest come out at up to twice the prediction: a product doesn't
+reach the bandwidth of a plain sum. The storyteller, with 8 MB and four layers, is near the bend: saving bytes saves
+less time for it than for a large model.
 """,
         "h100": """
 0.87 ms, more than ten times as long. Even with one launch per step, a layer is a dozen small operations, one after the
@@ -24,7 +24,7 @@ because 100 tokens share the calls as well.
 For one text, a step of the 7B model reads 13.4 GB of weights and 0.5 GB of cache, which takes 4.2 ms. With 64 texts
 it takes 14 ms: 3.4 times as long for 64 times as many tokens. What grew is the cache, from 0.5 to 34 GB, because
 nobody shares that; arithmetic would take 0.9 ms. The 70B model has a smaller cache for each text (Section 4 shows
-how), so its step hardly grows, and a million tokens cost 62 cents in place of 34 dollars. That is why nobody is
+how), so its step hardly grows, and a million tokens cost 62 cents instead of 34 dollars. That is why nobody is
 served alone. On this core, however, arithmetic becomes the limit.
 """,
         "timeline": """
@@ -36,40 +36,49 @@ A schedule decides when a word is written, never which, where the likeliest one 
         "uptraining": """
 Nearly all of the loss, but not of the stories. With a third of the cache, the loss ends 0.01 nats above that of six
 heads that were trained as long (which itself rose by 0.01). But of a hundred stories for each of three seeds, 84% are
-free of contradictions with six heads, and 71% with two groups. (One learning rate for all; half of it is 0.006 nats
+free of contradictions with six heads, and 71% with two groups, as judged by the program that knows the stories' rules
+(who gave what to whom, say). (One learning rate for all; half of it is 0.006 nats
 better.)
+""",
+        "contexts": """
+After 900 tokens, about one and a half times as fast, though the bytes promised more. After 60, much less: the cache is
+a small part of the bytes. With six heads, throughput soon stops rising: from a few texts on, the step's bytes are
+caches, and each new text brings its own.
 """,
         "bits": """
 Eight bits cost nothing that you could notice, four bits a few thousandths of a nat, and less with a scale for each 32
 weights: the largest of 32 is smaller than the largest of a row. (Huge activations make it harder for large models:
 [Dettmers et al., 2022](https://arxiv.org/abs/2208.07339).)
 
-The heavy storyteller gains most, less than its bytes promise, because converting is arithmetic. Converted first, all is
-lost: the whole matrix is written and read again. The light one gains little. (Losses are equal: integers of zero stay
-zero.)
+The heavy storyteller gains most, less than its bytes promise: converting takes time, too. Converted first, all is
+lost: the whole matrix is written and read again. The light one gains less, because part of its step is calls. (Losses
+are equal: integers of zero stay zero.)
 """,
         "rule": """
 Distances like that of your rule are ordinary for samples of $p$. When everything is accepted, the test says
 0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\sum \\min(p, q)$.
 """,
         "speculation": """
-For the heavy storyteller, two to three times. Judging several tokens waits for the same 155 MB as one, so five cost
-about one and a half steps, not five, and the draft's step next to nothing. The speed that follows is close to what was
-measured.
+The heavy storyteller gains two to three times. Judging several tokens waits for the same 155 MB as one, so five cost
+about one and a half steps, not five, and the draft's step next to nothing. One guess alone gains little or loses:
+judging two is that expensive second row.
 
-The light storyteller gains little, or loses. The draft has calls, too, so fourteen times fewer weights don't help where
-weights are not what takes the time.
+The light storyteller gains little, or loses. Its draft has 14 times fewer weights, but nearly a third of its time. The
+dotted curve knows that and still promises more: a round also draws words, compares, and forgets, and this bookkeeping
+isn't among the parts.
 """,
         "pairs": """
-8 bits and guesses give little more than guesses alone. With 16 texts, 8 bits gain nothing or lose, and guesses little.
-All of them spend the same thing: the arithmetic that idles while weights are on their way. One text does half an
-operation per byte, and sixteen texts, or six guesses, use up what this core can do. From there on a step waits for
-arithmetic, and converting integers is more of it. (bfloat16 is the exception on a processor that multiplies it
-directly: half the bytes, and cheaper arithmetic.)
+8 bits and guesses give little more than guesses alone, and with 16 texts, 8 bits gain nothing or lose. Guesses and
+texts both use a weight for more rows, so both spend the arithmetic that idles while weights are on their way. And this
+integer product takes longer with each row, as if it converted anew for each. That is a habit of this code, not of 8
+bits: converting once for all rows would keep more.
 
-So there is a **critical batch**: $b$ texts do $b/2$ operations per byte in float32, and meet the ridge at twice its
-number, about ten texts here. On an H100, with two bytes per weight, it is about 300. Below it, guess or save bits;
-above it, neither helps much.
+Two groups and 16 long texts give **more** than multiplied. For one text, nearly all bytes are weights, so a smaller
+cache saves nothing. A batch shares the weights, and the caches remain.
+
+So until which batch are further texts nearly free? Until operations per byte reach the ridge: the **critical batch**.
+Here that is about ten short texts. On an H100, it would be about 300 if there were no caches. Llama 2 7B after 1,000
+tokens never gets there: its caches must shrink first. The 70B model with its 8 groups does, at about 900 texts.
 """,
     }
 )

@@ -24,16 +24,16 @@ from tfbook.text.vocabulary import PAD
 
 # ---- weights and caches in fewer bits ------------------------------------------------------------------------------
 
-FORMATS = ("float32", "bfloat16", "int8, converted first", "int8", "int4, rows, converted first", "int4, groups")
+FORMATS = ("float32", "int8, converted first", "int8", "int4, rows, converted first", "int4, groups")
 
 
 def in_format(model: Gpt, name: str) -> Frozen:
     """The model with its matrices in one of `FORMATS`: with a scale for each row, or for each 32 numbers of it.
 
-    "int8" and "int4, groups" are converted inside of the product, the other integers before it. bfloat16 is packed.
+    "int8" and "int4, groups" are converted inside the product, the other integers before it.
     """
-    if name in ("float32", "bfloat16"):
-        return Frozen(model, getattr(torch, name), packed=name == "bfloat16")
+    if name == "float32":
+        return Frozen(model)
     few = quantize(model, int(name[3]), 32 if "groups" in name else None)
     return Frozen(few, torch.bfloat16 if name in ("int8", "int4, groups") else torch.float32)
 
