@@ -7,8 +7,7 @@ answer = PredictionAnswers(
         "law": """
 From a few megabytes on, it takes three to four times as long. Below, a step lies on the floor: its fifty calls take
 their microseconds, however small the matrix. The two largest come out at up to twice the prediction: a product doesn't
-reach the bandwidth of a plain sum. The storyteller, with 8 MB and four layers, is near the bend: saving bytes saves
-less time for it than for a large model.
+reach the bandwidth of a plain sum.
 """,
         "h100": """
 0.87 ms, more than ten times as long. Even with one launch per step, a layer is a dozen small operations, one after the
@@ -28,22 +27,19 @@ how), so its step hardly grows, and a million tokens cost 62 cents instead of 34
 served alone. On this core, however, arithmetic becomes the limit.
 """,
         "timeline": """
-25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps. In the last
-five of these 25, one story is alone, since nobody knew that it would be a long one.
+25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps.
 
 A schedule decides when a word is written, never which, where the likeliest one is taken.
 """,
         "uptraining": """
 Nearly all of the loss, but not of the stories. With a third of the cache, the loss ends 0.01 nats above that of six
-heads that were trained as long (which itself rose by 0.01). But of a hundred stories for each of three seeds, 84% are
-free of contradictions with six heads, and 71% with two groups, as judged by the program that knows the stories' rules
-(who gave what to whom, say). (One learning rate for all; half of it is 0.006 nats
-better.)
+heads that were trained as long. But of a hundred stories for each of three seeds, 84% are
+free of contradictions with six heads, and 71% with two groups, by a program that knows the stories' rules (who
+gave what to whom).
 """,
         "contexts": """
-After 900 tokens, about one and a half times as fast, though the bytes promised more. After 60, much less: the cache is
-a small part of the bytes. With six heads, throughput soon stops rising: from a few texts on, the step's bytes are
-caches, and each new text brings its own.
+After 900 tokens, about one and a half times; the bytes promised more. After 60, less: the cache is a smaller part of
+the bytes. With six heads, each new text soon adds little, because it brings its own cache.
 """,
         "bits": """
 Eight bits cost nothing that you could notice, four bits a few thousandths of a nat, and less with a scale for each 32
@@ -51,8 +47,7 @@ weights: the largest of 32 is smaller than the largest of a row. (Huge activatio
 [Dettmers et al., 2022](https://arxiv.org/abs/2208.07339).)
 
 The heavy storyteller gains most, less than its bytes promise: converting takes time, too. Converted first, all is
-lost: the whole matrix is written and read again. The light one gains less, because part of its step is calls. (Losses
-are equal: integers of zero stay zero.)
+lost: the whole matrix is written and read again. The light one gains less, because part of its step is calls.
 """,
         "rule": """
 Distances like that of your rule are ordinary for samples of $p$. When everything is accepted, the test says
@@ -60,25 +55,21 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
 """,
         "speculation": """
 The heavy storyteller gains two to three times. Judging several tokens waits for the same 155 MB as one, so five cost
-about one and a half steps, not five, and the draft's step next to nothing. One guess alone gains little or loses:
-judging two is that expensive second row.
+about one and a half steps, not five. One guess alone gains little or loses: judging two is that expensive second row.
 
-The light storyteller gains little, or loses. Its draft has 14 times fewer weights, but nearly a third of its time. The
-dotted curve knows that and still promises more: a round also draws words, compares, and forgets, and this bookkeeping
-isn't among the parts.
+The light one gains little, or loses. The draft's step takes nearly a third of its own: calls. The dotted curve knows
+that and promises more, but a round also draws words, compares and forgets, which isn't among the parts.
 """,
         "pairs": """
 8 bits and guesses give little more than guesses alone, and with 16 texts, 8 bits gain nothing or lose. Guesses and
-texts both use a weight for more rows, so both spend the arithmetic that idles while weights are on their way. And this
-integer product takes longer with each row, as if it converted anew for each. That is a habit of this code, not of 8
-bits: converting once for all rows would keep more.
+texts are both more rows, and spend the arithmetic that idles while weights are on their way. And this integer product
+takes longer with each row, as if it converted anew for each: a habit of this code, not of 8 bits.
 
-Two groups and 16 long texts give **more** than multiplied. For one text, nearly all bytes are weights, so a smaller
-cache saves nothing. A batch shares the weights, and the caches remain.
+Two groups and 16 long texts give more than multiplied: a batch shares the weights, so the caches remain.
 
-So until which batch are further texts nearly free? Until operations per byte reach the ridge: the **critical batch**.
-Here that is about ten short texts. On an H100, it would be about 300 if there were no caches. Llama 2 7B after 1,000
-tokens never gets there: its caches must shrink first. The 70B model with its 8 groups does, at about 900 texts.
+Until which batch are texts nearly free, then? Until operations per byte reach the ridge, at the **critical batch**:
+some ten short texts here, and 295 on an H100 if there were no caches. After 1,000 tokens, Llama 2 7B never gets there;
+the 70B model with its 8 groups does, at 930 texts. Where memory limits, fewer cache bytes and guesses still help.
 """,
     }
 )

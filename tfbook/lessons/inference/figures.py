@@ -39,7 +39,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
     ),
     "contexts": (
         "Two panels, tokens per second against texts, for six heads and two groups. After 60 tokens both rise alike; "
-        "after 900, six heads hardly rise beyond a few texts, and two groups end well above them."
+        "after 900, six heads rise little beyond a few texts, and two groups end well above them."
     ),
     "timeline": (
         "Two panels of three seats. With static batching, seats stay empty until the longest story of a batch has "
@@ -50,7 +50,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "further, it is near the storyteller's again, a little higher with fewer groups."
     ),
     "pairs": (
-        "A grid: rows for 32 bits, 8 bits and 2 groups, columns for one text, guesses, 16 texts, and 16 long texts. Each "
+        "A grid: rows for 32 bits, 8 bits and 2 groups, columns for one text, guesses, 16 texts, 16 long texts. Each "
         "cell has its speed and the product of its levers' speeds: larger than the speed for 8 bits, smaller for 2 "
         "groups with long texts."
     ),
@@ -76,7 +76,7 @@ CAPTIONS = {
 
 PLACES = {  # of labels that would lie on others; the rest are left of their marks
     "guess 4": ((8, -13), "left"),
-    "guess ahead": ((-7, 9), "right"),
+    "guess ahead": ((-4, 22), "right"),
     "16 texts": ((-2, 8), "right"),
     "prefill": ((0, 7), "center"),
 }
