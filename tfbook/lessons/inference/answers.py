@@ -68,7 +68,7 @@ takes longer with each row, as if it converted anew for each: a habit of this co
 Two groups and 16 long texts give more than multiplied: a batch shares the weights, so the caches remain.
 
 Until which batch are texts nearly free, then? Until operations per byte reach the ridge, at the **critical batch**:
-some ten short texts here, and 295 on an H100 if there were no caches. After 1,000 tokens, Llama 2 7B never gets there;
+seven to ten short texts here, and 295 on an H100 if there were no caches. After 1,000 tokens, Llama 2 7B never gets there;
 the 70B model with its 8 groups does, at 930 texts. Where memory limits, fewer cache bytes and guesses still help.
 """,
     }
