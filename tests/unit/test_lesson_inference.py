@@ -141,6 +141,15 @@ def test_rates_are_of_steps_after_so_many_tokens(teller: Storyteller) -> None:
     ]
 
 
+def test_long_texts_are_timed_beside_one_short_one(teller: Storyteller) -> None:
+    fast = Frozen(teller.model)
+    one, many = study.long_runs(teller.model, fast, {"two": (teller.model, fast)}, SLOW, texts=2)
+    assert (one.name, one.tokens, many.name, many.tokens) == ("one text", 1, "two", 2)
+    assert one.work == decode_work(teller.model, study.PAST)
+    assert many.work == decode_work(teller.model, study.LONG, batch=2)
+    assert min(one.measured, many.measured) > 0
+
+
 def test_a_step_is_timed_after_other_data() -> None:
     asked: list[int] = []
     assert study.pushed_out(lambda: asked.append(1), 3, megabytes=1) >= 0

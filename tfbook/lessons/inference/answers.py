@@ -38,7 +38,7 @@ free of contradictions with six heads, and 71% with two groups, by a program tha
 gave what to whom).
 """,
         "contexts": """
-After 900 tokens, about one and a half times; the bytes promised more. After 60, less: the cache is a smaller part of
+After 900 tokens, more than one and a half times; the bytes promised more. After 60, less: the cache is a smaller part of
 the bytes. With six heads, each new text soon adds little, because it brings its own cache.
 """,
         "bits": """
@@ -55,7 +55,7 @@ Distances like that of your rule are ordinary for samples of $p$. When everythin
 """,
         "speculation": """
 The heavy storyteller gains two to three times. Judging several tokens waits for the same 155 MB as one, so five cost
-about one and a half steps, not five. One guess alone gains little or loses: judging two is that expensive second row.
+less than two steps, not five. One guess alone gains little or loses: judging two is that expensive second row.
 
 The light one gains little, or loses. The draft's step takes nearly a third of its own: calls. The dotted curve knows
 that and promises more, but a round also draws words, compares and forgets, which isn't among the parts.
@@ -68,8 +68,8 @@ takes longer with each row, as if it converted anew for each: a habit of this co
 Two groups and 16 long texts give more than multiplied: a batch shares the weights, so the caches remain.
 
 Until which batch are texts nearly free, then? Until operations per byte reach the ridge, at the **critical batch**:
-seven to ten short texts here, and 295 on an H100 if there were no caches. After 1,000 tokens, Llama 2 7B never gets there;
-the 70B model with its 8 groups does, at 930 texts. Where memory limits, fewer cache bytes and guesses still help.
+about ten short texts here, and 295 on an H100 if there were no caches. After 1,000 tokens, Llama 2 7B never gets
+there; the 70B model with its 8 groups does, at 930 texts. Where memory limits, fewer cache bytes and guesses still help.
 """,
     }
 )

@@ -55,6 +55,7 @@ from tfbook.lessons.inference.levers import (
     format_runs as format_runs,
     format_table as format_table,
     in_format as in_format,
+    long_runs as long_runs,
     speculation_run as speculation_run,
 )
 from tfbook.lessons.inference.prices import (
