@@ -38,8 +38,8 @@ free of contradictions with six heads, and 71% with two groups, by a program tha
 gave what to whom).
 """,
         "contexts": """
-After 900 tokens, more than one and a half times; the bytes promised more. After 60, less: the cache is a smaller part of
-the bytes. With six heads, each new text soon adds little, because it brings its own cache.
+After 900 tokens, more than one and a half times; the bytes promised more. After 60, less: the cache is a smaller part
+of the bytes. With six heads, each new text soon adds little, because it brings its own cache.
 """,
         "bits": """
 Eight bits cost nothing that you could notice, four bits a few thousandths of a nat, and less with a scale for each 32
@@ -69,7 +69,8 @@ Two groups and 16 long texts give more than multiplied: a batch shares the weigh
 
 Until which batch are texts nearly free, then? Until operations per byte reach the ridge, at the **critical batch**:
 about ten short texts here, and 295 on an H100 if there were no caches. After 1,000 tokens, Llama 2 7B never gets
-there; the 70B model with its 8 groups does, at 930 texts. Where memory limits, fewer cache bytes and guesses still help.
+there; the 70B model with its 8 groups does, at 930 texts. Where memory limits, fewer cache bytes and guesses still
+help.
 """,
     }
 )
