@@ -101,6 +101,21 @@ def test_heads_that_share_keys_and_values_are_frozen(position: str, groups: int)
     assert cache.blocks[0].past.seen()[0].shape == (2, groups, 9, 4)
 
 
+def test_a_step_does_not_copy_the_keys_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies for each head would cost more than the smaller cache saves."""
+    swift = Frozen(drawn(heads=4, position=POSITIONS["rotary"], mixer=partial(GroupedQueryAttention, groups=2)))
+    cache, ids = swift.new_cache(), torch.randint(VOCAB, (2, 6))
+    copied: list[int] = []
+    plain = torch.Tensor.repeat_interleave
+    monkeypatch.setattr(torch.Tensor, "repeat_interleave", lambda x, *n, **how: copied.append(1) or plain(x, *n, **how))
+    with torch.no_grad():
+        swift(ids[:, :5], cache=cache)
+        assert copied
+        copied.clear()
+        swift(ids[:, 5:], cache=cache)
+    assert not copied
+
+
 def test_no_word_sees_a_later_one() -> None:
     assert invariants.future_leak(Frozen(drawn()), torch.randint(VOCAB, (2, 7)), VOCAB) == 0
 

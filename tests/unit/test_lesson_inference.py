@@ -102,6 +102,61 @@ def test_a_step_is_predicted_by_its_calls_and_the_slower_of_two_limits() -> None
     assert [step.measured for step in found.values()] == [3.0, 7.0]
 
 
+def intensity(texts: float, shape: prices.Shape, context: int) -> float:
+    """Operations per byte of a step, as the package counts them."""
+    return shape.step(1, context).flops * texts / (2 * shape.parameters + texts * shape.cache(context, 2))
+
+
+def test_the_critical_batch_meets_the_ridge_or_none_does() -> None:
+    """By the step's own count: 930 texts of the 70B model after 1,000 tokens; no number of texts of the 7B one."""
+    large, small = prices.LLAMA_70B, prices.LLAMA_7B
+    texts = study.critical_batch(large.parameters, large.layers, large.d_model, 1000, 2, H100, shared=8)
+    assert round(texts) == 930
+    assert intensity(texts, large, 1000) == pytest.approx(H100.ridge)
+    assert study.critical_batch(small.parameters, small.layers, small.d_model, 1000, 2, H100) == math.inf
+    assert intensity(1e9, small, 1000) == pytest.approx(26.6, abs=0.05)
+    assert intensity(64, small, 1000) == pytest.approx(19.0, abs=0.05)
+    assert round(study.critical_batch(small.parameters, small.layers, small.d_model, 0, 2, H100)) == 295
+
+
+def test_critical_batches_are_a_table(teller: Storyteller) -> None:
+    table = study.critical_table(study.heavier(teller.model, 1536), (60, 900), SLOW)
+    assert table["critical batch"].tolist()[2:] == ["295", "none", "295", "930"]
+    assert table["tokens before"].tolist() == [60, 900, 0, 1000, 0, 1000]
+
+
+def test_rates_are_of_steps_after_so_many_tokens(teller: Storyteller) -> None:
+    found = study.rates({"six": teller.model, "two": study.converted(teller.model, 2)}, (3, 9), (1, 2), SLOW, 0.1, 1)
+    assert [*found] == [3, 9]
+    for past, models in found.items():
+        assert [*models] == ["six", "two"]
+        for texts, rate in models["six"].items():
+            assert rate.work == decode_work(teller.model, past, batch=texts)
+            assert rate.predicted == pytest.approx(texts / (0.1 + SLOW.seconds(rate.work)))
+            assert rate.measured > 0
+    figure = figures.draw_contexts(found)
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes] == [
+        "after 3 tokens",
+        "after 9 tokens",
+    ]
+
+
+def test_long_texts_are_timed_beside_one_short_one(teller: Storyteller) -> None:
+    fast = Frozen(teller.model)
+    one, many = study.long_runs(teller.model, fast, {"two": (teller.model, fast)}, SLOW, texts=2)
+    assert (one.name, one.tokens, many.name, many.tokens) == ("one text", 1, "two", 2)
+    assert one.work == decode_work(teller.model, study.PAST)
+    assert many.work == decode_work(teller.model, study.LONG, batch=2)
+    assert min(one.measured, many.measured) > 0
+
+
+def test_a_step_is_timed_after_other_data() -> None:
+    asked: list[int] = []
+    assert study.pushed_out(lambda: asked.append(1), 3, megabytes=1) >= 0
+    assert len(asked) == 4  # one that warms up
+    assert all(took > 0 for took in study.rows_in_cache((1, 2), 1, shape=(8, 4)).values())
+
+
 def test_steps_on_the_h100_are_those_of_the_benchmarks_table() -> None:
     """The stored rows are the README's, and the numbers of the page follow from them."""
     rows = stored("inference.one_h100").rows
@@ -134,6 +189,16 @@ def test_a_reading_can_be_repeated_and_reads_what_is_new(teller: Storyteller, ba
     run()
     hook.remove()
     assert read == [(batch, new)] * 2
+
+
+def test_every_text_of_a_batch_has_a_cache_of_its_own(teller: Storyteller) -> None:
+    model, caches = Frozen(teller.model), []
+    hook = model.register_forward_pre_hook(lambda _, args, kwargs: caches.append(kwargs["cache"]), with_kwargs=True)
+    study.reading(model, batch=3, past=5)()
+    hook.remove()
+    keys, _ = caches[-1].blocks[0].past.seen()
+    assert keys.shape[:3] == (3, 6, 6)
+    assert keys[0].data_ptr() != keys[1].data_ptr()
 
 
 def test_predictions_are_tokens_per_second_of_the_roofline() -> None:
@@ -213,7 +278,6 @@ def test_bytes_of_the_formats(teller: Storyteller) -> None:
     layers, vocab = 4 * 12 * 192**2, len(teller.vocabulary) * 192
     rows = 4 * (576 + 192 + 768 + 192) + len(teller.vocabulary)
     other = found["float32"] - 4 * (layers + vocab)  # biases and norms
-    assert found["bfloat16"] == found["float32"] - 2 * (layers + vocab) - 2 * (rows - len(teller.vocabulary))
     assert found["int8, converted first"] == layers + vocab + 4 * rows + other
     assert found["int8"] == layers + vocab + 2 * rows + other
     assert found["int4, rows, converted first"] == (layers + vocab) / 2 + 4 * rows + other

@@ -24,42 +24,48 @@ def teller() -> Storyteller:
 # ---- pairs of levers -----------------------------------------------------------------------------------------------
 
 
-def test_pairs_of_levers_are_timed_in_each_format(teller: Storyteller) -> None:
+def test_pairs_of_levers_are_timed_in_each_form(teller: Storyteller) -> None:
     draft, rule = Frozen(study.storyteller("draft").model), (accept, residual)
-    forms = {name: study.in_format(teller.model, name) for name in ("float32", "bfloat16")}
-    found = study.lever_pairs(forms, draft, 2, rule, 1, texts=2)
-    assert [*found] == ["float32", "bfloat16"]
-    assert all(took > 0 for pair in found.values() for took in pair)
+    forms = {"float32": Frozen(teller.model), "2 groups": Frozen(study.converted(teller.model, 2))}
+    found = study.lever_pairs(forms, draft, 2, rule, 1, texts=2, long=70, unguessed=["2 groups"])
+    assert [*found] == ["float32", "2 groups"]
+    assert all(took and took > 0 for took in found["float32"])
+    assert found["2 groups"].guessing is None
 
 
-PAIRS = {"float32": Pair(8.0, 4.0, 2.0, 2.0), "8 bits": Pair(4.0, 4.0, 0.5, 1.0)}
+PAIRS = {"32 bits": Pair(8.0, 4.0, 2.0, 4.0), "8 bits": Pair(4.0, 4.0, 0.5, 2.0), "2 groups": Pair(8.0, None, 2.0, 2.0)}
 
 
 def test_a_pair_is_compared_with_its_levers_multiplied() -> None:
-    """Guesses alone 2 ×, texts alone 4 ×, 8 bits alone 2 ×."""
-    base, eight = PAIRS.values()
-    assert [base.multiplied(key, base) for key in ("plain", "guessing", "together", "both")] == [None, None, None, 8.0]
-    assert [eight.multiplied(key, base) for key in ("plain", "guessing", "together", "both")] == [None, 4.0, 8.0, 16.0]
-    assert base.share("both", base) == 0.5
-    assert [eight.share(key, base) for key in ("guessing", "together", "both")] == [0.5, 2.0, 0.5]
-    with pytest.raises(ValueError, match="plain of this format is no pair"):
+    """Guesses alone 2 ×, short texts 4 ×, long ones 2 ×; 8 bits alone 2 ×, groups alone 1 ×."""
+    base, eight, groups = PAIRS.values()
+    keys = ("plain", "guessing", "together", "long")
+    assert [base.multiplied(key, base) for key in keys] == [None] * 4
+    assert [eight.multiplied(key, base) for key in keys] == [None, 4.0, 8.0, 4.0]
+    assert [groups.multiplied(key, base) for key in keys] == [None, None, 4.0, 2.0]
+    assert [eight.share(key, base) for key in keys[1:]] == [0.5, 2.0, 1.0]
+    assert groups.share("long", base) == 2.0
+    with pytest.raises(ValueError, match="plain of this form is no pair"):
         eight.share("plain", base)
 
 
 def test_the_grid_of_pairs_writes_speeds_and_products() -> None:
     axes = figures.draw_pairs(PAIRS).axes[0]
     written = [text.get_text() for text in axes.texts]
-    assert written.count("one lever") == 3
+    assert written.count("one lever") == 5
     assert written.count("no lever") == 1
+    assert written.count("not tried") == 1
     assert [text for text in written if text.startswith("multiplied")] == [
-        "multiplied: 8.0 ×",
         "multiplied: 4.0 ×",
         "multiplied: 8.0 ×",
-        "multiplied: 16.0 ×",
+        "multiplied: 4.0 ×",
+        "multiplied: 4.0 ×",
+        "multiplied: 2.0 ×",
     ]
     fills = [patch.get_facecolor() for patch in axes.patches]
-    assert fills[5] == fills[7] == fills[3]  # half of the product each
-    assert fills[6] != fills[5]
+    less, more, level = fills[5], fills[6], fills[7]
+    assert len({less, more, level}) == 3
+    assert (fills[10], fills[11]) == (level, more)
 
 
 # ---- the race ------------------------------------------------------------------------------------------------------

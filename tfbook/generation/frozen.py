@@ -168,14 +168,26 @@ class FrozenBlock(nn.Module):
         k, v = past.extend(k, v)
         bias = position.bias(q, k.shape[2], start)
         if self.groups < self.heads:
+            if time == 1 and bias is None and not isinstance(mask, Dense):
+                return self._after(x, newest(q, k, v))
             k, v = (each.repeat_interleave(self.heads // self.groups, dim=1) for each in (k, v))
         if time > 1:
             mixed = fastest(q, k, v, mask, bias)
         else:  # the newest position sees all that the cache holds, unless that has empty room
             added = shown(mask, bias, q.dtype) if isinstance(mask, Dense) else bias
             mixed = F.scaled_dot_product_attention(q, k, v, added)
+        return self._after(x, mixed)
+
+    def _after(self, x: Float[Tensor, "batch time d_model"], mixed: Float[Tensor, "batch head time d_head"]) -> Tensor:
         x = x + self._write(merge_heads(mixed))
         return x + self._down(self.activation(self._up(self._feed_forward_norm(x))))
+
+
+def newest(
+    q: Float[Tensor, "batch head 1 d_head"], k: Float[Tensor, "batch group key d_head"], v: Tensor
+) -> Float[Tensor, "batch head 1 d_head"]:
+    """The newest position's attention to all keys: a group's queries stand side by side, and no key is copied."""
+    return F.scaled_dot_product_attention(q.reshape(len(q), k.shape[1], -1, q.shape[-1]), k, v).reshape(q.shape)
 
 
 def shown(mask: Dense, bias: Float[Tensor, "..."] | None, dtype: torch.dtype) -> Tensor:

@@ -5,10 +5,9 @@ from tfbook.course.predictions import PredictionAnswers
 answer = PredictionAnswers(
     {
         "law": """
-From a few megabytes on, about: three to four times. Below, a step lies on the floor: its fifty calls take their
-microseconds, however small the matrix. Above, times rise beside the line, at up to twice the prediction: a product
-reads memory less smoothly than a plain sum. The storyteller, with 8 MB and four layers, is near the bend: saving bytes
-saves less time for it than for a large model.
+From a few megabytes on, it takes three to four times as long. Below, a step lies on the floor: its fifty calls take
+their microseconds, however small the matrix. The two largest come out at up to twice the prediction: a product doesn't
+reach the bandwidth of a plain sum.
 """,
         "h100": """
 0.87 ms, more than ten times as long. Even with one launch per step, a layer is a dozen small operations, one after the
@@ -24,52 +23,54 @@ because 100 tokens share the calls as well.
 For one text, a step of the 7B model reads 13.4 GB of weights and 0.5 GB of cache, which takes 4.2 ms. With 64 texts
 it takes 14 ms: 3.4 times as long for 64 times as many tokens. What grew is the cache, from 0.5 to 34 GB, because
 nobody shares that; arithmetic would take 0.9 ms. The 70B model has a smaller cache for each text (Section 4 shows
-how), so its step hardly grows, and a million tokens cost 62 cents in place of 34 dollars. That is why nobody is
+how), so its step hardly grows, and a million tokens cost 62 cents instead of 34 dollars. That is why nobody is
 served alone. On this core, however, arithmetic becomes the limit.
 """,
         "timeline": """
-25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps. In the last
-five of these 25, one story is alone, since nobody knew that it would be a long one.
+25, and the texts are the same. The stories have 63 words together, so three seats need at least 21 steps.
 
 A schedule decides when a word is written, never which, where the likeliest one is taken.
 """,
         "uptraining": """
 Nearly all of the loss, but not of the stories. With a third of the cache, the loss ends 0.01 nats above that of six
-heads that were trained as long (which itself rose by 0.01). But of a hundred stories for each of three seeds, 84% are
-free of contradictions with six heads, and 71% with two groups. (One learning rate for all; half of it is 0.006 nats
-better.)
+heads that were trained as long. But of a hundred stories for each of three seeds, 84% are
+free of contradictions with six heads, and 71% with two groups, by a program that knows the stories' rules (who
+gave what to whom).
+""",
+        "contexts": """
+After 900 tokens, more than one and a half times; the bytes promised more. After 60, less: the cache is a smaller part
+of the bytes. With six heads, each new text soon adds little, because it brings its own cache.
 """,
         "bits": """
 Eight bits cost nothing that you could notice, four bits a few thousandths of a nat, and less with a scale for each 32
 weights: the largest of 32 is smaller than the largest of a row. (Huge activations make it harder for large models:
 [Dettmers et al., 2022](https://arxiv.org/abs/2208.07339).)
 
-The heavy storyteller gains most, less than its bytes promise, because converting is arithmetic. Converted first, all is
-lost: the whole matrix is written and read again. The light one gains little. (Losses are equal: integers of zero stay
-zero.)
+The heavy storyteller gains most, less than its bytes promise: converting takes time, too. Converted first, all is
+lost: the whole matrix is written and read again. The light one gains less, because part of its step is calls.
 """,
         "rule": """
 Distances like that of your rule are ordinary for samples of $p$. When everything is accepted, the test says
 0: these are samples of $q$. Accepted is, on average, what both distributions have in common, $\\sum \\min(p, q)$.
 """,
         "speculation": """
-For the heavy storyteller, two to three times. Judging several tokens waits for the same 155 MB as one, so five cost
-about one and a half steps, not five, and the draft's step next to nothing. The speed that follows is close to what was
-measured.
+The heavy storyteller gains two to three times. Judging several tokens waits for the same 155 MB as one, so five cost
+less than two steps, not five. One guess alone gains little or loses: judging two is that expensive second row.
 
-The light storyteller gains little, or loses. The draft has calls, too, so fourteen times fewer weights don't help where
-weights are not what takes the time.
+The light one gains little, or loses. The draft's step takes nearly a third of its own: calls. The dotted curve knows
+that and promises more, but a round also draws words, compares and forgets, which isn't among the parts.
 """,
         "pairs": """
-8 bits and guesses give little more than guesses alone. With 16 texts, 8 bits gain nothing or lose, and guesses little.
-All of them spend the same thing: the arithmetic that idles while weights are on their way. One text does half an
-operation per byte, and sixteen texts, or six guesses, use up what this core can do. From there on a step waits for
-arithmetic, and converting integers is more of it. (bfloat16 is the exception on a processor that multiplies it
-directly: half the bytes, and cheaper arithmetic.)
+8 bits and guesses give little more than guesses alone, and with 16 texts, 8 bits gain nothing or lose. Guesses and
+texts are both more rows, and spend the arithmetic that idles while weights are on their way. And this integer product
+takes longer with each row, as if it converted anew for each: a habit of this code, not of 8 bits.
 
-So there is a **critical batch**: $b$ texts do $b/2$ operations per byte in float32, and meet the ridge at twice its
-number, about ten texts here. On an H100, with two bytes per weight, it is about 300. Below it, guess or save bits;
-above it, neither helps much.
+Two groups and 16 long texts give more than multiplied: a batch shares the weights, so the caches remain.
+
+Until which batch are texts nearly free, then? Until operations per byte reach the ridge, at the **critical batch**:
+about ten short texts here, and 295 on an H100 if there were no caches. After 1,000 tokens, Llama 2 7B never gets
+there; the 70B model with its 8 groups does, at 930 texts. Where memory limits, fewer cache bytes and guesses still
+help.
 """,
     }
 )

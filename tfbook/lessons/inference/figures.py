@@ -14,14 +14,14 @@ from tfbook.lessons.inference.drawings import (
     draw_travel as draw_travel,
 )
 from tfbook.plot.curves import label_ends
-from tfbook.plot.house import COLORS, EDGE, INK, ROLES, SOFT, Method
+from tfbook.plot.house import COLORS, EDGE, INK, SOFT, Method
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from tfbook.lessons.inference.guessing_ahead import Acceptance, Gain, Pair
-    from tfbook.lessons.inference.law import Step
+    from tfbook.lessons.inference.law import Rate, Step
     from tfbook.lessons.inference.timing import Predicted
 
 PREDICTED, MEASURED = Method(COLORS[3], "o"), Method(COLORS[0], "s")
@@ -37,6 +37,10 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "Operations per second against operations per byte. Two lines form a roof. Decode is on its slope at 0.5, "
         "prefill under its flat part at 49; the measured points are below."
     ),
+    "contexts": (
+        "Two panels, tokens per second against texts, for six heads and two groups. After 60 tokens both rise alike; "
+        "after 900, six heads rise little beyond a few texts, and two groups end well above them."
+    ),
     "timeline": (
         "Two panels of three seats. With static batching, seats stay empty until the longest story of a batch has "
         "ended; with continuous batching, the next story takes a seat at once, and everything ends earlier."
@@ -46,8 +50,9 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "further, it is near the storyteller's again, a little higher with fewer groups."
     ),
     "pairs": (
-        "A grid: rows for the formats float32, bfloat16 and 8 bits, columns for one text, guesses, 16 texts, and both. "
-        "Each cell has its speed and the product of its levers' speeds, which is larger for 8 bits and for both."
+        "A grid: rows for 32 bits, 8 bits and 2 groups, columns for one text, guesses, 16 texts, 16 long texts. Each "
+        "cell has its speed and the product of its levers' speeds: larger than the speed for 8 bits, smaller for 2 "
+        "groups with long texts."
     ),
     "speeds": (
         "Speed against the number of proposals. The heavy storyteller's curve rises far above one, beside its "
@@ -57,20 +62,21 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
 TITLES = {
     "law": "Small models wait for calls, large ones for their bytes",
     "speeds": "Guessing ahead pays where reading the weights takes the time",
-    "pairs": "Levers that use the same idle arithmetic don't multiply",
+    "pairs": "Some levers give less than multiplied, some more",
+    "contexts": "A cache that grows with every text ends what sharing the weights can give",
     "prefill": "By the roofline, arithmetic limits prefill, and memory limits decode",
 }
 CAPTIONS = {
     "pairs": (
-        "Heavy storyteller: times as fast as float32 with one text. Small: what its levers alone, multiplied, would "
-        "give. Darker: nearer to that. * By the formula, from measured parts, with two guesses per text."
+        "Heavy storyteller: times as fast as 32 bits with one text, after 60 tokens (long texts: 900). Small: what "
+        "its levers alone, multiplied, would give. Orange: less than that; blue: more. All measured."
     ),
     "timeline": "Each bar is a story, numbered by arrival. White is paid for and not used.",
 }
 
 PLACES = {  # of labels that would lie on others; the rest are left of their marks
     "guess 4": ((8, -13), "left"),
-    "guess ahead": ((9, -12), "left"),
+    "guess ahead": ((-4, 22), "right"),
     "16 texts": ((-2, 8), "right"),
     "prefill": ((0, 7), "center"),
 }
@@ -173,7 +179,32 @@ def draw_batches(models: Mapping[str, Mapping[int, Step]]) -> Figure:
         _plain_ticks(axes)
         label_ends(axes)
     panels[0][0].set_ylabel("milliseconds per step")
-    figure.suptitle("Sixteen texts take far less than 16 times as long", x=0.01, ha="left", fontweight="bold")
+    figure.suptitle(
+        "The second text nearly doubles a step, sixteen take far less than 16 times as long",
+        x=0.01,
+        ha="left",
+        fontweight="bold",
+    )
+    return figure
+
+
+def draw_contexts(found: Mapping[int, Mapping[str, Mapping[int, Rate]]]) -> Figure:
+    """Tokens per second against the number of texts, predicted and measured, for each model: a panel per context."""
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(found), figsize=(4.8 * len(found), 3.8), squeeze=False, sharey=True)
+    for axes, (past, models) in zip(panels[0], found.items(), strict=True):
+        for (name, rates), method in zip(models.items(), (MEASURED, Method(COLORS[1], "D")), strict=True):
+            sizes = [*rates]
+            axes.plot(sizes, [rate.predicted for rate in rates.values()], ":", color=method.color, marker="none")
+            measured = [rate.measured for rate in rates.values()]
+            axes.plot(sizes, measured, color=method.color, marker=method.marker, label=name)
+        axes.set(xscale="log", xlabel="texts in the batch", title=f"after {past} tokens")
+        axes.set_xticks(sizes, map(str, sizes))
+        axes.minorticks_off()
+        label_ends(axes)
+    panels[0][0].set(ylabel="tokens per second", ylim=(0, None))
+    figure.suptitle(TITLES["contexts"], x=0.01, ha="left", fontweight="bold")
     return figure
 
 
@@ -323,23 +354,28 @@ def draw_pairs(pairs: Mapping[str, Pair]) -> Figure:
     from matplotlib.patches import Rectangle
 
     first, *_ = pairs.values()
-    columns = {"plain": "one text", "guessing": "guesses", "together": "16 texts", "both": "16 texts, guesses *"}
+    columns = {"plain": "one text", "guessing": "guesses", "together": "16 texts", "long": "16 long texts"}
     figure, axes = plt.subplots(figsize=(8.2, 0.85 * len(pairs) + 1.1))
     figure.set_label("schematic")
     for row, (form, pair) in enumerate(pairs.items()):
         axes.text(-0.08, row + 0.45, form, ha="right", va="center", fontsize=11, color=INK)
         for column, (key, title) in enumerate(columns.items()):
-            speed = first.plain / getattr(pair, key)
-            multiplied = pair.multiplied(key, first)
-            share = min(1.0, speed / multiplied) if multiplied else 0.0
-            fill, ink = ROLES["query"].shade(0.8 * share) if multiplied else ("#f2f2f2", INK)
+            took, multiplied = getattr(pair, key), pair.multiplied(key, first)
+            fill = _cell_color(first.plain / took / multiplied) if multiplied else "#f2f2f2"
             axes.add_patch(Rectangle((column, row), 0.96, 0.9, facecolor=fill, edgecolor=EDGE))
             middle = column + 0.48
-            axes.text(middle, row + 0.36, f"{speed:.1f} ×", ha="center", va="center", fontsize=13, color=ink)
-            note = f"multiplied: {multiplied:.1f} ×" if multiplied else "one lever" if speed != 1 else "no lever"
-            axes.text(middle, row + 0.7, note, ha="center", va="center", fontsize=9, color=ink)
+            speed = f"{first.plain / took:.1f} ×" if took else "not tried"
+            axes.text(middle, row + 0.36, speed, ha="center", va="center", fontsize=13 if took else 10, color=INK)
+            alone = "one lever" if pair is not first or key != "plain" else "no lever"
+            note = f"multiplied: {multiplied:.1f} ×" if multiplied else alone if took else ""
+            axes.text(middle, row + 0.7, note, ha="center", va="center", fontsize=9, color=INK)
             if not row:
                 axes.text(middle, -0.12, title, ha="center", va="bottom", fontsize=11, color=INK)
     axes.set(xlim=(-0.05, len(columns)), ylim=(len(pairs), -0.35), title=TITLES["pairs"])
     axes.set_axis_off()
     return figure
+
+
+def _cell_color(share: float) -> str:
+    """Orange for clearly less than the product, blue for clearly more, white between."""
+    return "#f9d9c0" if share < 0.95 else "#cfe2f3" if share > 1.05 else "white"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from math import prod
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -23,11 +22,10 @@ from tfbook.generation.speculative import (
     Speculation,
     accept,
     expected_speedup,
-    expected_tokens,
     overlap,
     residual,
 )
-from tfbook.lessons.inference.timing import reading, seconds
+from tfbook.lessons.inference.timing import PAST, reading, seconds
 from tfbook.models.language_model import LanguageModel
 from tfbook.pretrain.storyteller import Storyteller
 from tfbook.text.vocabulary import BOS, EOS
@@ -247,34 +245,33 @@ def gain_table(models: Mapping[str, Sequence[Gain]], k: int) -> Any:
 
 
 class Pair(NamedTuple):
-    """Seconds per token of a model in one format: one text, plain and with guesses, and in a step of sixteen texts.
+    """Seconds per token of a model in one form: one text, plain and with guesses, and in a step of sixteen texts.
 
-    `both` is that of sixteen texts with a few guesses each, as it follows from the times of a round's parts.
+    `together` is after `PAST` tokens, `long` after `LONG` ones. `guessing` is None where it was not tried.
     """
 
     plain: float
-    guessing: float
+    guessing: float | None
     together: float
-    both: float
+    long: float
 
     def multiplied(self, key: str, first: Pair) -> float | None:
-        """The speeds of the levers of `key`, each alone, multiplied; None for fewer than two levers.
+        """The speeds of its form and of the lever of `key`, each alone, multiplied; None for fewer than two levers.
 
-        `first` is the format that is no lever: the others' format is one more beside those of `first`'s columns.
+        `first` has the form that is no lever.
         """
-        levers: dict[str, list[float]] = {"plain": [], "guessing": [first.guessing], "together": [first.together]}
-        levers["both"] = levers["guessing"] + levers["together"]
-        alone = levers[key] + ([] if self is first else [self.plain])
-        return prod(first.plain / took for took in alone) if len(alone) > 1 else None
+        if self is first or key == "plain" or getattr(self, key) is None:
+            return None
+        return first.plain / getattr(first, key) * (first.plain / self.plain)
 
     def share(self, key: str, first: Pair) -> float:
         """A pair's speed, divided by what its levers multiplied would give. Raises ValueError for a lone lever."""
         if (multiplied := self.multiplied(key, first)) is None:
-            raise ValueError(f"{key} of this format is no pair of levers")
+            raise ValueError(f"{key} of this form is no pair of levers")
         return first.plain / getattr(self, key) / multiplied
 
 
-FEW = 2  # guesses for each of many texts, which leave little arithmetic
+LONG = 900  # tokens of a long text, fifteen times as many as PAST
 
 
 def lever_pairs(
@@ -285,23 +282,28 @@ def lever_pairs(
     rounds: int,
     *,
     texts: int = 16,
+    long: int = LONG,
+    unguessed: Sequence[str] = (),
 ) -> dict[str, Pair]:
-    """Each format of a model alone, with k guesses, with `texts` texts in a step, and with both; all take turns."""
-    ways = {name: Speculation(form, draft, k=k, accept=rule[0], residual=rule[1]) for name, form in forms.items()}
+    """Each form of a model alone, with k guesses, and with `texts` texts in a step, short and long; all take turns.
+
+    The forms of `unguessed` are not trained further, so a draft would not guess their words.
+    """
     runs: dict[Any, Callable[..., Tensor]] = {}
+    steps: dict[Any, Callable[[], None]] = {}
     for name, form in forms.items():
-        runs |= {(name, "plain"): partial(sampling.generate, form), (name, "guessing"): ways[name].generate}
-    took = race(runs, rounds, stories=2, length=40)
-    parts: dict[Any, Callable[[], None]] = {"draft": reading(draft, batch=texts)}
-    for name, form in forms.items():
-        parts |= {(name, 1 + new): reading(form, batch=texts, new=1 + new) for new in (0, FEW)}
-    times = seconds(parts, rounds, repeats=2)
-    found = {}
-    for name, way in ways.items():
-        tokens = texts * expected_tokens(way.passes.acceptance, FEW)
-        both = (FEW * times["draft"] + times[name, 1 + FEW]) / tokens
-        found[name] = Pair(took[name, "plain"], took[name, "guessing"], times[name, 1] / texts, both)
-    return found
+        runs[name, "plain"] = partial(sampling.generate, form)
+        if name not in unguessed:
+            runs[name, "guessing"] = Speculation(form, draft, k=k, accept=rule[0], residual=rule[1]).generate
+        steps |= {(name, past): reading(form, batch=texts, past=past) for past in (PAST, long)}
+    took = race(runs, rounds, stories=1, length=60)
+    times = seconds(steps, rounds, repeats=2)
+    return {
+        name: Pair(
+            took[name, "plain"], took.get((name, "guessing")), times[name, PAST] / texts, times[name, long] / texts
+        )
+        for name in forms
+    }
 
 
 def tell_stories(write: Callable[..., Tensor], stories: int, length: int) -> None:

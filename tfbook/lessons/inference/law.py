@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
 
-from tfbook.course.roofline import H100, Roofline, Work
-from tfbook.lessons.inference.prices import GPT2_SHAPE, SMALL_SHAPE, Shape
+from tfbook.course.roofline import H100, Roofline, Work, decode_work, weight_bytes
+from tfbook.generation.frozen import Frozen
+from tfbook.lessons.inference.prices import CONTEXT, GPT2_SHAPE, LLAMA_7B, LLAMA_70B, SMALL_SHAPE, Shape
+from tfbook.lessons.inference.timing import reading, seconds
 from tfbook.models.gpt import Gpt
 from tfbook.pretrain.storyteller import MODELS
 
@@ -53,6 +56,66 @@ class Step(NamedTuple):
 def law_steps(works: Mapping[int, Work], took: Mapping[int, float], floor: float, machine: Roofline) -> dict[int, Step]:
     """Each step's prediction: the time of its calls, `floor`, plus the roofline's, that of bytes or of operations."""
     return {key: Step(work.bytes, floor + machine.seconds(work), took[key]) for key, work in works.items()}
+
+
+# ---- the cache -----------------------------------------------------------------------------------------------------
+
+
+class Rate(NamedTuple):
+    """Tokens per second, as predicted and as measured, and the work of a step."""
+
+    predicted: float
+    measured: float
+    work: Work
+
+
+def rates(
+    models: Mapping[str, Gpt], pasts: Sequence[int], sizes: Sequence[int], machine: Roofline, calls: float, rounds: int
+) -> dict[int, dict[str, dict[int, Rate]]]:
+    """After so many tokens, for each model and number of texts; each panel's runs take turns."""
+    frozen = {name: Frozen(model, packed=True) for name, model in models.items()}
+    found: dict[int, dict[str, dict[int, Rate]]] = {}
+    for past in pasts:
+        runs = {(name, b): reading(each, batch=b, past=past) for name, each in frozen.items() for b in sizes}
+        took, found[past] = seconds(runs, rounds, repeats=2), {name: {} for name in models}
+        for name, b in runs:
+            work = decode_work(models[name], past, batch=b)
+            rate = Rate(b / (calls + machine.seconds(work)), b / took[name, b], work)
+            found[past][name][b] = rate
+    return found
+
+
+def critical_batch(
+    parameters: float, layers: int, d_model: int, context: int, width: float, machine: Roofline, shared: int = 1
+) -> float:
+    """How many texts meet the ridge: b(2N + 4Ldn) = ridge · w(N + 2bLdn/s), solved for b; infinite where none do.
+
+    `shared` is s, the heads of queries for each head of keys and values.
+    """
+    past = layers * d_model * context
+    gained = 2 * parameters + 4 * past - machine.ridge * width * 2 * past / shared  # per text, beside the bytes it adds
+    return machine.ridge * width * parameters / gained if gained > 0 else inf
+
+
+def critical_table(heavy: Gpt, pasts: Sequence[int], machine: Roofline) -> Any:
+    """The critical batches of the heavy model here, after so many tokens, and of two published ones on H100s."""
+    import pandas as pd
+
+    config, weights = MODELS["storyteller"], weight_bytes(heavy) / 4
+    rows = [
+        ("heavy storyteller, this core", past, critical_batch(weights, config.layers, config.d_model, past, 4, machine))
+        for past in pasts
+    ]
+    for shape in (LLAMA_7B, LLAMA_70B):
+        numbers = shape.parameters, shape.layers, shape.d_model
+        for past in (0, CONTEXT):
+            texts = critical_batch(*numbers, past, 2, H100, shape.heads // shape.kv_heads)
+            rows.append((f"{shape.name}, H100s", past, texts))
+    columns = {
+        "tokens before": [past for _, past, _ in rows],
+        "critical batch": ["none" if texts == inf else f"{texts:,.0f}" for *_, texts in rows],
+    }
+    return pd.DataFrame(columns, index=[name for name, *_ in rows])
 
 
 # ---- on one H100 ---------------------------------------------------------------------------------------------------

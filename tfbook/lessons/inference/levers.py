@@ -15,25 +15,25 @@ from torch.nn import functional as F
 from tfbook.course.roofline import H100, Roofline, Work, decode_work, weight_bytes
 from tfbook.generation.frozen import Frozen
 from tfbook.generation.quantization import quantize, quantized_cache, size_in_bytes
-from tfbook.lessons.inference.guessing_ahead import Gain
+from tfbook.lessons.inference.guessing_ahead import LONG, Gain
 from tfbook.lessons.inference.prices import CONTEXT, LLAMA_7B
-from tfbook.lessons.inference.timing import PAST, Predicted
+from tfbook.lessons.inference.timing import PAST, Predicted, compared, reading, seconds
 from tfbook.models.gpt import Gpt
 from tfbook.models.language_model import LanguageModel
 from tfbook.text.vocabulary import PAD
 
 # ---- weights and caches in fewer bits ------------------------------------------------------------------------------
 
-FORMATS = ("float32", "bfloat16", "int8, converted first", "int8", "int4, rows, converted first", "int4, groups")
+FORMATS = ("float32", "int8, converted first", "int8", "int4, rows, converted first", "int4, groups")
 
 
 def in_format(model: Gpt, name: str) -> Frozen:
     """The model with its matrices in one of `FORMATS`: with a scale for each row, or for each 32 numbers of it.
 
-    "int8" and "int4, groups" are converted inside of the product, the other integers before it. bfloat16 is packed.
+    "int8" and "int4, groups" are converted inside the product, the other integers before it.
     """
-    if name in ("float32", "bfloat16"):
-        return Frozen(model, getattr(torch, name), packed=name == "bfloat16")
+    if name == "float32":
+        return Frozen(model)
     few = quantize(model, int(name[3]), 32 if "groups" in name else None)
     return Frozen(few, torch.bfloat16 if name in ("int8", "int4, groups") else torch.float32)
 
@@ -146,6 +146,21 @@ def format_runs(
     cache = work.bytes - weight_bytes(model)
     works = {name: Work(work.flops, bytes_read(form) + cache) for name, form in forms.items()}
     return {name: Predicted(name, each, 1, 1 / machine.seconds(each), 1 / took[name]) for name, each in works.items()}
+
+
+def long_runs(
+    model: Gpt, plain: LanguageModel, forms: Mapping[str, tuple[Gpt, LanguageModel]], machine: Roofline, texts: int = 16
+) -> list[Predicted]:
+    """One short text of the model, and a step of so many long ones for each form, timed in turns.
+
+    A form is a model, whose work is counted, and the one that runs.
+    """
+    works = {"one text": (decode_work(model, PAST), 1)}
+    steps = {"one text": reading(plain)}
+    for name, (each, form) in forms.items():
+        works[name] = decode_work(each, LONG, batch=texts), texts
+        steps[name] = reading(form, batch=texts, past=LONG)
+    return compared(works, seconds(steps, 2, repeats=2), machine)
 
 
 def speculation_run(gain: Gain, model: Gpt, draft: Gpt, machine: Roofline) -> Predicted:

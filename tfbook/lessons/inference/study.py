@@ -20,6 +20,7 @@ from tfbook.lessons.inference.grouping import (
     uptrained as uptrained,
 )
 from tfbook.lessons.inference.guessing_ahead import (
+    LONG as LONG,
     TEMPERATURE,
     Counts as Counts,
     acceptances as acceptances,
@@ -36,11 +37,14 @@ from tfbook.lessons.inference.guessing_ahead import (
     where_they_differ as where_they_differ,
 )
 from tfbook.lessons.inference.law import (
+    critical_batch as critical_batch,
+    critical_table as critical_table,
     h100_factor as h100_factor,
     h100_table as h100_table,
     heavier as heavier,
     law_steps as law_steps,
     random_model as random_model,
+    rates as rates,
 )
 from tfbook.lessons.inference.levers import (
     FORMATS as FORMATS,
@@ -51,6 +55,7 @@ from tfbook.lessons.inference.levers import (
     format_runs as format_runs,
     format_table as format_table,
     in_format as in_format,
+    long_runs as long_runs,
     speculation_run as speculation_run,
 )
 from tfbook.lessons.inference.prices import (
@@ -76,12 +81,14 @@ from tfbook.lessons.inference.serving import (
 from tfbook.lessons.inference.timing import (
     PAST as PAST,
     compared as compared,
+    pushed_out as pushed_out,
     reading as reading,
+    rows_in_cache as rows_in_cache,
     seconds as seconds,
     table_of as table_of,
 )
 from tfbook.models.language_model import LanguageModel
-from tfbook.pretrain.storyteller import Storyteller, load_storyteller
+from tfbook.pretrain.storyteller import Storyteller, judge as judge, load_storyteller
 
 
 def storyteller(name: str = "storyteller") -> Storyteller:
