@@ -38,7 +38,9 @@ class AskedGru(MinGru):
     "read as it is" is minGRU. No padding and no cache: texts of one length. Raises KeyError for another `way`.
     """
 
-    def __init__(self, d_model: int, heads: int, *, way: str = "question multiplied", width: int = WIDTH, **options: Any):
+    def __init__(
+        self, d_model: int, heads: int, *, way: str = "question multiplied", width: int = WIDTH, **options: Any
+    ):
         super().__init__(d_model, heads, width=width, **options)
         self.join = JOINED[way]
         self.W_Q = nn.Linear(d_model, width)
@@ -58,9 +60,7 @@ class AskedGru(MinGru):
 
 
 @experiment
-def asked(
-    ways: Sequence[str] = WAYS, *, steps: int = 500, seeds: Sequence[int] = (0, 1, 2)
-) -> list[dict[str, Any]]:
+def asked(ways: Sequence[str] = WAYS, *, steps: int = 500, seeds: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
     """Facts recalled by one minGRU, read in six ways: the better of two learning rates on seed 0, then seeds."""
     found = []
     for way in ways:

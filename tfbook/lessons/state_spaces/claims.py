@@ -30,7 +30,7 @@ CLAIMS = Claims(
             "Stored result, state_spaces.recall",
         ),
         5: Bound(
-            "256 numbers of a minGRU recall 16 facts after a product, ReLU or SiLU with the question: worst of nine runs",
+            "A minGRU's 256 numbers recall 16 facts after a product, ReLU or SiLU with the question: worst of nine",
             ">=",
             0.85,
             "Stored result, state_spaces.asked",

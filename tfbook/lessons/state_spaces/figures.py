@@ -41,8 +41,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "The same axes: the fixed decays fall as before, and three lines of gated decays stay at one up to 95 words."
     ),
     "selection": (
-        "Three heat maps with a row for each of twelve words. Left, Δ: vertical stripes, from short to long steps, nearly "
-        "the same in all rows. Middle and right, B and C: colors that change from row to row."
+        "Three heat maps with a row for each of twelve words. Left, Δ: vertical stripes, from short to long steps, "
+        "nearly the same in all rows. Middle and right, B and C: colors that change from row to row."
     ),
     "recall": (
         "Right answers about 16 facts, a line of dots for each reader, the best on top: attention and gated linear "
@@ -229,9 +229,9 @@ def draw_asked(rows: Sequence[Mapping[str, Any]], counting: Mapping[int, float],
 
     looks = {
         "question multiplied": Method(INK, "*"),
-        "SiLU of the sum": Method(COLORS[3], "s"),
-        "ReLU of the sum": Method(COLORS[0], "^"),
-        "ReLU of the state": Method(COLORS[1], "X"),
+        "SiLU of the sum": Method("#c2459a", "s"),
+        "ReLU of the sum": Method("#5b6ee1", "^"),
+        "ReLU of the state": Method("#c9a227", "X"),
         "question added": Method(SOFT, "o"),
         "read as it is": METHODS["minGRU"],
     }
