@@ -109,7 +109,7 @@ def selection_table(rows: Sequence[Mapping[str, Any]], whole: Sequence[float]) -
 
     losses: dict[tuple[str, str], list[float]] = {("", kind): list(whole) for kind in ("held", "trained")}
     for row in rows:
-        if row["still"]:
+        if row.get("still"):
             losses.setdefault((row["still"], row["kind"]), []).append(row["loss"])
     table: dict[str, dict[str, str]] = {}
     for (still, kind), each in losses.items():
