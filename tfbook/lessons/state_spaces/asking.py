@@ -5,13 +5,14 @@ Shapes: batch, time, d_model, width (of the state).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tfbook.attention import MultiHeadAttention
 from tfbook.course.experiments import experiment
@@ -20,39 +21,49 @@ from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru, min_gru
 from tfbook.models.state_spaces import Mamba
 
 WIDTH = 256
-WAYS = ("read as it is", "question added", "question multiplied")
+JOINED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # state and mapped question → what W_O reads
+    "read as it is": lambda h, q: h,
+    "question added": torch.add,
+    "question multiplied": torch.mul,
+    "ReLU of the state": lambda h, q: F.relu(h),
+    "ReLU of the sum": lambda h, q: F.relu(h + q),
+    "SiLU of the sum": lambda h, q: F.silu(h + q),
+}
+WAYS = tuple(JOINED)
 
 
 class AskedGru(MinGru):
-    """W_O (h_t ⊙ W_Q x_t): a minGRU read by its question; with "question added" W_O (h_t + W_Q x_t), the control.
+    """W_O (h_t ⊙ W_Q x_t): a minGRU read by its question, or joined with it in another of the `JOINED` ways.
 
     "read as it is" is minGRU. No padding and no cache: texts of one length. Raises KeyError for another `way`.
     """
 
-    def __init__(self, d_model: int, heads: int, *, way: str = WAYS[2], width: int = WIDTH, **options: Any):
+    def __init__(
+        self, d_model: int, heads: int, *, way: str = "question multiplied", width: int = WIDTH, **options: Any
+    ):
         super().__init__(d_model, heads, width=width, **options)
-        self.join = {WAYS[0]: None, WAYS[1]: torch.add, WAYS[2]: torch.mul}[way]
+        self.join = JOINED[way]
         self.W_Q = nn.Linear(d_model, width)
 
     def forward(self, x: Float[Tensor, "batch time d_model"], **context: Any) -> Float[Tensor, "batch time d_model"]:
         """The state after each position, joined with the question or not, through W_O."""
         h = self.scan(*min_gru(self.W_Z(x), self.W_H(x)))
-        return self.W_O(h if self.join is None else self.join(h, self.W_Q(x)))
+        return self.W_O(self.join(h, self.W_Q(x)))
 
     def parameter_count(self) -> int:
-        """minGRU's, and width · (d_model + 1); all three ways have them."""
+        """minGRU's, and width · (d_model + 1); all ways have them."""
         return super().parameter_count() + self.W_Q.weight.numel() + self.W_Q.out_features
 
     def flops(self, time: int, **context: Any) -> int:
-        """minGRU's, and 2 d_model · width for each position whose question is mapped."""
-        return super().flops(time) + (0 if self.join is None else 2 * time * self.W_Q.weight.numel())
+        """minGRU's, and 2 d_model · width for each position, whose question is mapped."""
+        return super().flops(time) + 2 * time * self.W_Q.weight.numel()
 
 
 @experiment
-def asked(*, steps: int = 500, seeds: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
-    """Facts recalled by one minGRU, read in three ways: the better of two learning rates on seed 0, then seeds."""
+def asked(ways: Sequence[str] = WAYS, *, steps: int = 500, seeds: Sequence[int] = (0, 1, 2)) -> list[dict[str, Any]]:
+    """Facts recalled by one minGRU, read in six ways: the better of two learning rates on seed 0, then seeds."""
     found = []
-    for way in WAYS:
+    for way in ways:
         mixer = partial(AskedGru, way=way)
         for run in tuned_runs(mixer, 1, steps, seeds):
             found.append({"way": way, **run})

@@ -163,7 +163,7 @@ def draw_blind_spot(sights: Mapping[str, Tensor], place: tuple[int, int]) -> Fig
     import matplotlib.pyplot as plt
     from matplotlib.colors import to_rgb
 
-    figure, panels = plt.subplots(1, len(sights), figsize=(3.0 * len(sights), 3.5))
+    figure, panels = plt.subplots(1, len(sights), figsize=(3.0 * len(sights), 3.9))
     for axes, (name, sight) in zip(panels, sights.items(), strict=True):
         rows, columns = sight.shape
         number = torch.arange(rows * columns).view(rows, columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.state_spaces.convolution_figures import (
@@ -12,7 +13,7 @@ from tfbook.lessons.state_spaces.convolution_figures import (
     draw_sounds as draw_sounds,
     draw_two_filters as draw_two_filters,
 )
-from tfbook.lessons.state_spaces.step_figures import draw_step as draw_step
+from tfbook.lessons.state_spaces.step_figures import draw_selected as draw_selected, draw_step as draw_step
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import BROWN, COLORS, EDGE, FAINT, GREEN, INK, KHAKI, RED, ROLES, SOFT, Method, literal
 
@@ -39,14 +40,19 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
     "gated": (
         "The same axes: the fixed decays fall as before, and three lines of gated decays stay at one up to 95 words."
     ),
+    "selection": (
+        "Three heat maps with a row for each of twelve words. Left, Δ: vertical stripes, from short to long steps, "
+        "nearly the same in all rows. Middle and right, B and C: colors that change from row to row."
+    ),
     "recall": (
-        "Right answers about 16 facts against the numbers in the state, on a logarithmic axis, one marker per method; "
-        "attention is a dashed line at one. minGRU, S4D and the narrow Mamba lie on the dotted line of the most "
-        "frequent thing, near one in four; the wide LSTM near two thirds, gated linear attention between 0.6 and one."
+        "Right answers about 16 facts, a line of dots for each reader, the best on top: attention and gated linear "
+        "attention of 256 numbers at one, the wide LSTM near two thirds. minGRU, S4D and the narrow Mamba lie on the "
+        "dotted line of the most frequent thing, near one in four; a window of four positions at chance."
     ),
     "asked": (
-        "Right answers against the number of facts, 2 to 16, three lines for each of three ways to read one state. "
-        "Multiplied by the question it stays near one; read as it is, or with the question added, it falls to 0.25."
+        "Right answers against the number of facts, 2 to 16, three lines for each of six ways to read one state. "
+        "Multiplied by the question, or after SiLU or ReLU of the sum, it stays above 0.9; read as it is, through a "
+        "ReLU alone, or with the question added, it falls to 0.25."
     ),
     "costs": (
         "Left: milliseconds for one more word against the words read so far; attention's line rises, those of the "
@@ -167,7 +173,7 @@ def draw_mamba() -> Figure:
     """The mixer of a Mamba block: a convolution over four words, Δ, B and C from its output, the scan, and a gate."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("Mamba: the input decides what the state keeps", gap=(34, 20))
+    picture = Schematic("Mamba: Δ, B and C are made from the input", gap=(34, 20))
     x = picture.box("$x$", (0, 1), "stream", note="time × d")
     up = picture.box("$W_{in}$", (1, 1), "parameter")
     convolution = picture.box("convolution\nover 4 words", (2, 0), "plain", note="then SiLU: $u$")
@@ -192,43 +198,28 @@ def draw_mamba() -> Figure:
 
 
 def draw_recall(rows: Sequence[Mapping[str, Any]], facts: int, counting: float, title: str) -> Figure:
-    """Right answers about so many facts against the numbers in the state: a line by the better seed, a dot for each."""
+    """Right answers about so many facts: a line of dots for each reader, one dot a seed, the best readers on top."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 4.2))
-    key = f"{facts} facts"
-    for method, look in METHODS.items():
-        sizes = sorted({row["numbers"] for row in rows if row["method"] == method and row["numbers"]})
-        runs = {size: [row[key] for row in rows if (row["method"], row["numbers"]) == (method, size)] for size in sizes}
-        if not sizes:
-            continue
-        axes.plot(sizes, [max(runs[size]) for size in sizes], color=look.color, marker=look.marker, label=method)
-        for size in sizes:
-            axes.scatter([size] * len(runs[size]), runs[size], color=look.color, s=9, alpha=0.6)
-        for size in sizes:
-            if max(runs[size]) - min(runs[size]) > STUCK:
-                axes.annotate(
-                    "one seed got stuck",
-                    (size, min(runs[size])),
-                    (-14, -26),
-                    textcoords="offset points",
-                    ha="right",
-                    color=look.color,
-                    fontsize=9,
-                    arrowprops={"arrowstyle": "-", "color": look.color},
-                )
-    axes.axhline(1, color=METHODS["attention"].color, linestyle="--")
-    axes.text(24, 1.015, "attention, whose cache grows", color=METHODS["attention"].color, fontsize=9.5)
-    axes.axhline(counting, color=EDGE, linestyle=":", linewidth=1.5)
-    axes.text(24, counting - 0.06, "always the most frequent thing", color=SOFT, fontsize=9)
-    axes.axhline(1 / 8, color=EDGE, linestyle=":", linewidth=1)
-    axes.text(24, 1 / 8 - 0.055, "chance", color=SOFT, fontsize=9)
-    axes.set(xscale="log", ylim=(0, 1.1), title=title, ylabel=f"right answers, {facts} facts")
-    axes.set_xlabel("numbers in the state")
-    axes.set_xticks([32, 64, 128, 256, 512, 1024], ["32", "64", "128", "256", "512", "1,024"])
-    axes.minorticks_off()
-    axes.set_xlim(22, 1400)
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    found: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        found.setdefault((row["method"], row["numbers"]), []).append(row[f"{facts} facts"])
+    ordered = sorted(found, key=lambda reader: fmean(found[reader]))
+    figure, axes = plt.subplots(figsize=(9, 0.9 + 0.3 * len(ordered)))
+    for place, (method, numbers) in enumerate(ordered):
+        look, shares = METHODS[method], found[method, numbers]
+        axes.plot([min(shares), max(shares)], [place] * 2, color=look.color, linewidth=1.2, alpha=0.6)
+        axes.scatter(shares, [place] * len(shares), color=look.color, marker=look.marker, s=40, zorder=3)
+        if max(shares) - min(shares) > STUCK:
+            axes.text(min(shares) - 0.02, place, "got stuck", ha="right", va="center", color=look.color, fontsize=9)
+    for share, name in {1 / 8: "chance", counting: "always the most\nfrequent thing"}.items():
+        axes.axvline(share, color=EDGE, linestyle=":", linewidth=1.5)
+        axes.text(share + 0.01, len(ordered) - 0.7, name, ha="left", va="top", color=SOFT, fontsize=9)
+    sizes = [f"{numbers:,} numbers" if numbers else "it grows" for _, numbers in ordered]
+    names = [f"{method}, {size}" for (method, _), size in zip(ordered, sizes, strict=True)]
+    axes.set_yticks(range(len(ordered)), names)
+    axes.grid(axis="y", alpha=0.3)
+    axes.set(xlim=(0, 1.04), ylim=(-0.7, len(ordered) - 0.4), title=title, xlabel=f"right answers, {facts} facts")
     return figure
 
 
@@ -238,10 +229,13 @@ def draw_asked(rows: Sequence[Mapping[str, Any]], counting: Mapping[int, float],
 
     looks = {
         "question multiplied": Method(INK, "*"),
+        "SiLU of the sum": Method("#c2459a", "s"),
+        "ReLU of the sum": Method("#5b6ee1", "^"),
+        "ReLU of the state": Method("#c9a227", "X"),
         "question added": Method(SOFT, "o"),
         "read as it is": METHODS["minGRU"],
     }
-    figure, axes = plt.subplots(figsize=(7.5, 3.9))
+    figure, axes = plt.subplots(figsize=(8.5, 3.9))
     facts = list(counting)
     for way, look in looks.items():
         for number, row in enumerate(row for row in rows if row["way"] == way):

@@ -190,7 +190,7 @@ def read_by_question(
 
 read_by_question.mistakes(
     {
-        "the question is added to the state: a sum cannot turn off the numbers that hold other names' things": (
+        "the question is added to the state: W_O reads a sum as two sums, so the two never meet nonlinearly": (
             lambda h, x, W_Q, W_O: (h + x @ W_Q) @ W_O
         ),
         "the question comes too late: W_O has already squeezed width numbers into d": (

@@ -1,10 +1,11 @@
-"""Figure of lesson 17: one step of Mamba in numbers."""
+"""Figures of lesson 17: one step of Mamba in numbers, and Δ, B and C of a trained one, word by word."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tfbook.lessons.state_spaces.selecting import Selected
 from tfbook.lessons.state_spaces.stepping import BEFORE, INPUT, A, B, C, D, Step
 from tfbook.plot.house import EDGE, INK, ROLES, SOFT
 
@@ -32,7 +33,7 @@ def draw_step(steps: Mapping[str, Step]) -> Figure:
     figure, axes = plt.subplots(figsize=(11, 1.1 + 1.2 * len(steps)))
     for row, (word, step) in enumerate(steps.items()):
         y = -1.5 * row
-        axes.text(-0.75, y, f"“{word}”", ha="right", va="center", fontsize=13, color=INK)
+        axes.text(-0.75, y, f"{word}", ha="right", va="center", fontsize=13, color=INK)
         columns = (BEFORE, (step.raw,), (step.step,), step.decay, step.kept, step.written, step.state, (step.output,))
         for numbers, (place, role) in zip(columns, COLUMNS.values(), strict=True):
             _numbers(axes, numbers, place, y, role)
@@ -57,6 +58,32 @@ def _numbers(axes: Axes, numbers: Sequence[float], x: float, y: float, role: str
         axes.add_patch(box)
         text = f"{value:.2f}".replace("-", "−")
         axes.text(x, middle, text, ha="center", va="center", fontsize=11, color=INK)
+
+
+def draw_selected(words: Mapping[str, Selected], title: str) -> Figure:
+    """A row for each word: Δ of all channels, ordered by their mean, then the numbers of B and of C."""
+    import matplotlib.pyplot as plt
+    import torch
+    from matplotlib.colors import LogNorm
+
+    step, B, C = (torch.stack([getattr(seen, key) for seen in words.values()]).cpu() for key in Selected._fields)
+    figure, panels = plt.subplots(1, 3, figsize=(11, 0.9 + 0.26 * len(words)), width_ratios=(3, 1, 1))
+    ordered = step[:, step.mean(dim=0).argsort()]
+    names = ("$\\Delta$, one column per channel", "$B$", "$C$")
+    for axes, numbers, name in zip(panels, (ordered, B, C), names, strict=True):
+        if axes is panels[0]:
+            image = axes.imshow(numbers, aspect="auto", cmap="cividis", norm=LogNorm())
+        else:
+            limit = float(numbers.abs().max())
+            image = axes.imshow(numbers, aspect="auto", cmap="PuOr", vmin=-limit, vmax=limit)
+        figure.colorbar(image, ax=axes, pad=0.02)
+        axes.set_title(name, fontsize=11)
+        axes.set_xticks([])
+        axes.set_yticks(range(len(words)), list(words) if axes is panels[0] else [""] * len(words))
+        axes.tick_params(length=0)
+        axes.grid(False)
+    figure.suptitle(title, fontsize=13)
+    return figure
 
 
 def _pair(numbers: Sequence[float]) -> str:

@@ -46,6 +46,11 @@ from tfbook.lessons.state_spaces.recall import (
     recalled as recalled,
     train_reader as train_reader,
 )
+from tfbook.lessons.state_spaces.selecting import (
+    by_word as by_word,
+    selected as selected,
+    still_loss as still_loss,
+)
 from tfbook.lessons.state_spaces.stepping import (
     WORDS as WORDS,
     half_life as half_life,
@@ -75,32 +80,12 @@ def largest_ratio(rows: Sequence[Mapping[str, Any]], *, long: int = 8192, short:
     return {method: times[method, long] / times[method, short] for method in dict.fromkeys(m for m, _ in times)}
 
 
-def facts_held(rows: Sequence[Mapping[str, Any]], facts: int, base: float) -> DataFrame:
-    """How many facts a reader knows if it is right on the others with the probability `base`; the range of seeds."""
-    import pandas as pd
-
-    held: dict[tuple[str, str], list[float]] = {}
-    for row in rows:
-        known = (row[f"{facts} facts"] - base) / (1 - base)
-        size = f"{row['numbers']:,}" if row["numbers"] else "grows"
-        held.setdefault((row["method"], size), []).append(facts * max(known, 0))
-    named = [
-        {
-            "mixer": method,
-            "numbers in the state": size,
-            f"of {facts} facts it holds": f"{min(each):.1f}–{max(each):.1f}",
-        }
-        for (method, size), each in held.items()
-    ]
-    return pd.DataFrame(named).set_index("mixer")
-
-
 def gap_table(runs: Mapping[str, Sequence[float]]) -> DataFrame:
     """Right answers of each reader, by the words since the lantern changed hands."""
     import pandas as pd
 
     columns = [f"{low}–{high - 1} words" for low, high in GAPS]
-    return pd.DataFrame.from_dict(dict(runs), orient="index", columns=columns).round(2)
+    return pd.DataFrame.from_dict(dict(runs), orient="index", columns=columns).round(3)
 
 
 def by_batches(rows: Sequence[Mapping[str, Any]], facts: int) -> DataFrame:
@@ -116,6 +101,21 @@ def by_batches(rows: Sequence[Mapping[str, Any]], facts: int) -> DataFrame:
         for name, counts in found.items()
     }
     return pd.DataFrame.from_dict(ranges, orient="index")
+
+
+def selection_table(rows: Sequence[Mapping[str, Any]], whole: Sequence[float]) -> DataFrame:
+    """Mamba's loss with parts held still after training and trained without them; `whole` has those as it is."""
+    import pandas as pd
+
+    losses: dict[tuple[str, str], list[float]] = {("", kind): list(whole) for kind in ("held", "trained")}
+    for row in rows:
+        if row.get("still"):
+            losses.setdefault((row["still"], row["kind"]), []).append(row["loss"])
+    table: dict[str, dict[str, str]] = {}
+    for (still, kind), each in losses.items():
+        column = {"held": "held at its mean after training", "trained": "trained so"}[kind]
+        table.setdefault(still or "nothing", {})[column] = "–".join(dict.fromkeys(f"{x:.2f}" for x in sorted(each)))
+    return pd.DataFrame.from_dict(table, orient="index").rename_axis("the same at each word")
 
 
 Rows = Sequence[Mapping[str, Any]]
