@@ -139,7 +139,7 @@ def test_tables_of_scikit_learn(name: str, rows: int, columns: int) -> None:
 
 
 def test_an_unknown_table_and_an_empty_part_are_refused() -> None:
-    with pytest.raises(ValueError, match="expected wine, breast_cancer, diabetes"):
+    with pytest.raises(ValueError, match="expected one of wine, breast_cancer, diabetes"):
         tables.read_table("iris")
     with pytest.raises(ValueError, match="a row or more in each part"):
         tables.ice_cream(3, seed=1).split(1, valid=0.0)

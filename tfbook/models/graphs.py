@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tfbook.attention.masks import Dense
 from tfbook.attention.multi_head import split_heads
 from tfbook.attention.positions import MakePosition
 from tfbook.checks import check_heads, check_positive
@@ -184,8 +185,11 @@ class GraphTransformer(nn.Module):
         self, x: Float[Tensor, "batch node d_input"], edges: Bool[Tensor, "batch node node"]
     ) -> Float[Tensor, "batch node output"]:
         """Logits of each node; `x` may hold features and codes of its place side by side."""
-        mask = with_loops(edges)[:, None] if self.config.edges else None
-        return self.head(self.stack(self.embed(x), mask))
+        return self.head(self.stack(self.embed(x), self.mask(edges)))
+
+    def mask(self, edges: Bool[Tensor, "batch node node"]) -> Dense | None:
+        """A node and its neighbors, the same for all heads; None without `edges`."""
+        return Dense(with_loops(edges)[:, None]) if self.config.edges else None
 
 
 # ---- where a node is ---------------------------------------------------------------------------------------------

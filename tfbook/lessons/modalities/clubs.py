@@ -13,11 +13,21 @@ from torch.nn import functional as F
 
 from tfbook import runtime, training
 from tfbook.attention import MultiHeadAttention
+from tfbook.attention.masks import Dense
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
 from tfbook.data.graphs import CLUBS, NOT_ASKED, Graphs, clubs, edge_matrix, spread, typed
 from tfbook.lessons.modalities.stand import falling
-from tfbook.models.graphs import GraphConfig, GraphNet, GraphTransformer, breadth_first, by_degree
+from tfbook.models.graphs import (
+    GraphAttention,
+    GraphConfig,
+    GraphNet,
+    GraphTransformer,
+    breadth_first,
+    by_degree,
+    gat_weights,
+    with_loops,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,6 +47,24 @@ def new_blocks(*, seed: int = 1, outputs: int = 2, **sizes: Any) -> GraphTransfo
     runtime.seed(seed)
     config = GraphConfig(**{"d_input": 2, "layers": LAYERS} | sizes)
     return GraphTransformer(outputs, config).to(runtime.device())
+
+
+class LearnersBlocks(GraphTransformer):
+    """The shared blocks with another function for the mask: the learner's."""
+
+    def __init__(self, outputs: int, config: GraphConfig, mask_of: Callable[[Tensor], Tensor]):
+        super().__init__(outputs, config)
+        self.mask_of = mask_of
+
+    def mask(self, edges: Tensor) -> Dense:
+        """What the learner's function makes of the edges."""
+        return Dense(self.mask_of(edges))
+
+
+def learners_blocks(mask_of: Callable[[Tensor], Tensor], *, seed: int = 1) -> LearnersBlocks:
+    """Untrained blocks for clubs that look where the learner's mask lets them."""
+    runtime.seed(seed)
+    return LearnersBlocks(2, GraphConfig(d_input=2, layers=LAYERS), mask_of).to(runtime.device())
 
 
 def new_net(kind: str, *, seed: int = 1, d_input: int = 2, outputs: int = 2, layers: int = LAYERS) -> GraphNet:
@@ -196,12 +224,66 @@ def memberships(model: nn.Module, text: str, known: Mapping[str, str]) -> tuple[
     return names, graphs, [given.get(name, p) for name, p in zip(names, red, strict=True)]
 
 
+def named_edges(text: str) -> tuple[list[str], Tensor]:
+    """Names and the matrix of edges of a graph typed as "Ann-Bo-Cy"."""
+    names, neighbors = typed(text)
+    return names, edge_matrix(neighbors)
+
+
+def edge_mask(edges: Tensor) -> Tensor:
+    """A node may look at its neighbors and at itself, in all heads: (batch, 1, node, node)."""
+    return with_loops(edges)[:, None]
+
+
+def plain_gat(h: Tensor, a_query: Tensor, a_key: Tensor, allowed: Tensor) -> Tensor:
+    """GAT's weights for one graph and one head."""
+    return gat_weights(h[None, None], a_query[None], a_key[None], allowed[None])[0, 0]
+
+
+def gat_layer(W: Tensor, a: Tensor, edges: Tensor) -> Callable[[Tensor], Tensor]:
+    """The package's layer with one head and these weights, for one graph."""
+    layer = GraphAttention(W.shape[1], W.shape[0], 1)
+    layer.load_state_dict({"W.weight": W, "a": a[:, None], "bias": torch.zeros(len(W))})
+
+    def layer_along_edges(x: Tensor) -> Tensor:
+        return layer(x[None], edges[None])[0]
+
+    return layer_along_edges
+
+
 # ---- tables and claims -----------------------------------------------------------------------------------------------
 
 
 def rule_share() -> float:
     """The share of right clubs of the classical rule on the unseen graphs."""
     return share_right(spread(unseen_clubs()), unseen_clubs())
+
+
+def share_table(models: Mapping[str, nn.Module]) -> DataFrame:
+    """The share of right clubs of each model, and of the classical rule."""
+    import pandas as pd
+
+    graphs = unseen_clubs()
+    shares = {name: share_right(choices(model, graphs), graphs) for name, model in models.items()}
+    shares["means of friends' means, 50 times"] = rule_share()
+    return pd.DataFrame({"right clubs": shares}).map("{:.0%}".format)
+
+
+def edge_claims(model: nn.Module) -> dict[int, float]:
+    """The share of right clubs of a reader along edges."""
+    return {4: share_right(choices(model, unseen_clubs()), unseen_clubs())}
+
+
+def hop_claims(runs: DataFrame) -> dict[int, float]:
+    """What our blocks gain from one layer to four, from the best seed to the worst."""
+    ours = runs[runs["reader"] == "our blocks along edges"].groupby("layers")["right"]
+    return {5: ours.min()[4] - ours.max()[1]}
+
+
+def line_claims(runs: DataFrame) -> dict[int, float]:
+    """The lead of attention along edges over the best reader of a line, from the worst seed to the best."""
+    along = runs["reader"] == "attention along edges"
+    return {7: runs[along]["right"].min() - runs[~along]["right"].max()}
 
 
 def line_table(runs: DataFrame) -> DataFrame:

@@ -186,6 +186,19 @@ def by_table(runs: DataFrame, group: str = "table") -> DataFrame:
     return text.unstack().reindex(columns=[name for name in CONTESTANTS if name in text.index.levels[1]])
 
 
+def table_claims(runs: DataFrame) -> dict[int, float]:
+    """The largest lead of FT-Transformer over the best of trees and linear models, in means of the splits."""
+    means = runs.groupby(["table", "model"])["test"].mean().unstack()
+    return {2: (means["FT-Transformer"] - means[["boosted trees", "linear model"]].max(axis=1)).max()}
+
+
+def reason_claims(runs: DataFrame) -> dict[int, float]:
+    """How much more R² the trees lose by turned axes than the FT-Transformer does."""
+    means = runs.groupby(["variant", "model"])["test"].mean()
+    lost = means["as it is"] - means["axes turned"]
+    return {3: lost["boosted trees"] - lost["FT-Transformer"]}
+
+
 def wins(runs: DataFrame, model: str, other: str) -> int:
     """In how many of the splits a model's test score is above the other's."""
     scores = runs.pivot_table(index=["table", "seed"], columns="model", values="test")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,10 @@ from tfbook.data.graphs import RINGS, Graphs, degrees, edge_matrix, molecules, s
 from tfbook.lessons.modalities.clubs import Batches, choices, new_blocks, new_net, share_right, train_graphs
 from tfbook.models.graphs import flipped, laplacian_vectors, return_probabilities
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Codes = Callable[[Graphs], Graphs]
 STEPS_OF_WALK, VECTORS, TRAINED, UNSEEN = 10, 6, 1200, 400
 
 
@@ -21,6 +25,16 @@ def with_walks(graphs: Graphs, steps: int = STEPS_OF_WALK) -> Graphs:
     """The same graphs whose nodes also show how often a random walk comes back, after 2 steps and more."""
     codes = return_probabilities(graphs.edges, steps)
     return Graphs(torch.cat([graphs.features, 3 * codes], dim=-1), graphs.edges, graphs.target)
+
+
+def with_codes(of_one: Callable[[Tensor, int], Tensor], steps: int = STEPS_OF_WALK) -> Codes:
+    """The same by a function of one graph: the learner's."""
+
+    def add(graphs: Graphs) -> Graphs:
+        codes = torch.stack([of_one(edges, steps) for edges in graphs.edges])
+        return Graphs(torch.cat([graphs.features, 3 * codes], dim=-1), graphs.edges, graphs.target)
+
+    return add
 
 
 def with_vectors(graphs: Graphs, count: int = VECTORS) -> Graphs:
@@ -60,7 +74,6 @@ def molecule_batches(graphs: Graphs, seed: int = 1, *, signs: int = 0) -> Batche
     return batch
 
 
-Codes = Callable[[Graphs], Graphs]
 SIGHTS: dict[str, tuple[Codes, int]] = {  # what is added, and how many of the last columns have no sign
     "neighbors only": (plain, 0),
     "+ Laplacian vectors": (with_vectors, VECTORS),
@@ -120,6 +133,25 @@ def most_frequent() -> float:
     """The share of the most frequent label."""
     target = unseen_molecules().target
     return float((target == target.flatten().mode().values).float().mean())
+
+
+def right(model: nn.Module, add: Codes = with_walks) -> float:
+    """The share of right rings in unseen skeletons."""
+    return _right(model, add(unseen_molecules()))
+
+
+@torch.no_grad()
+def largest_difference(model: nn.Module, edges: Tensor) -> float:
+    """The largest difference between the outputs of two nodes that all show the same."""
+    device = runtime.device()
+    out = model(torch.ones(1, len(edges), 2, device=device), edges[None].to(device))[0]
+    return float((out[:, None] - out).abs().max())
+
+
+def code_claims(runs: DataFrame) -> dict[int, float]:
+    """What return probabilities add to our blocks, from the best seed to the worst."""
+    ours = runs[runs["reader"] == "our blocks along edges"].groupby("sight")["right"]
+    return {6: ours.min()["+ return probabilities"] - ours.max()["neighbors only"]}
 
 
 def bonds(text: str) -> tuple[list[str], Graphs]:

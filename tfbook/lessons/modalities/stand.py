@@ -23,7 +23,7 @@ from tfbook.data.tables import (
     one_hot,
 )
 from tfbook.models import tabular
-from tfbook.models.tabular import FTTransformer, TableConfig
+from tfbook.models.tabular import FTTransformer, TableConfig, number_tokens as number_tokens
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -118,6 +118,25 @@ def rivals() -> dict[str, Tensor]:
     return found
 
 
+def head(rows: int = 4) -> DataFrame:
+    """The first hours of the table, as they are."""
+    import pandas as pd
+
+    table = stand()
+    numbers = len(table.columns) - len(table.values)
+    shown = pd.DataFrame(table.rows.numbers[:rows].numpy().round(1), columns=table.columns[:numbers])
+    for j, values in enumerate(table.values):
+        shown[table.columns[numbers + j]] = [values[code] for code in table.rows.categories[:rows, j].tolist()]
+    shown["cones sold"] = table.rows.target[:rows].numpy().round(1)
+    return shown
+
+
+def board_claims(found: DataFrame) -> dict[int, float]:
+    """The error of the FT-Transformer as a share of ridge regression's."""
+    errors = found.iloc[:, 0]
+    return {1: errors["your FT-Transformer"] / errors["ridge regression"]}
+
+
 def board(model: nn.Module) -> DataFrame:
     """The typical error in cones per hour of everything on the test rows, and of the rule, which leaves the noise."""
     import pandas as pd
@@ -139,7 +158,7 @@ def hours(*typed: Mapping[str, Any]) -> TableRows:
     value that its column does not have, and one outside the years that were seen.
     """
     table = stand()
-    defaults = dict.fromkeys(table.columns[: table.rows.numbers.shape[1]], 0.0) | {"flavor": "vanilla"}
+    defaults = {name: 0.0 for name in table.columns if name.startswith("useless")} | {"flavor": "vanilla"}
     numbers, categories = [], []
     for hour in typed:
         row = defaults | dict(hour)

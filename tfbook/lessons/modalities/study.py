@@ -1,13 +1,13 @@
-"""Lesson 19: say here what is measured."""
+"""Study of lesson 19: tables, graphs, sounds, and images with texts, each cut into tokens for the same blocks."""
 
 from __future__ import annotations
 
-import torch
-
+from tfbook.lessons.modalities import (
+    clubs as clubs,
+    contest as contest,
+    further as further,
+    rings as rings,
+    stand as stand,
+)
 from tfbook.lessons.modalities.answers import answer as answer
 from tfbook.lessons.modalities.claims import CLAIMS as CLAIMS
-
-
-def measure(seed: int) -> float:
-    """Say here what one run returns."""
-    return torch.rand((), generator=torch.Generator().manual_seed(seed)).item()
