@@ -91,6 +91,8 @@ class GraphAttention(nn.Module):
     ValueError when `heads` does not divide `d_model`.
     """
 
+    UNDECAYED = ("a",)  # a vector for each head and half
+
     def __init__(self, d_input: int, d_model: int, heads: int, *, dynamic: bool = False):
         super().__init__()
         check_heads(d_model, heads)

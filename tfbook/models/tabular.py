@@ -34,6 +34,8 @@ class FeatureTokenizer(nn.Module):
     token of its column instead, `missing`. Raises ValueError when there is no column, or a category without values.
     """
 
+    UNDECAYED = ("weight", "bias", "missing", "table_bias")  # vectors of columns, which are added or stretched
+
     def __init__(self, numbers: int, categories: Sequence[int], d_model: int):
         super().__init__()
         if numbers < 0 or numbers + len(categories) < 1 or min([*categories, 1]) < 1:

@@ -80,4 +80,4 @@ def embedded(edges: list[tuple[int, int]], *, disk: bool, steps: int, seed: int 
     )
     training.fit(places, misfit, lambda step: apart, recipe)
     with torch.no_grad():
-        return places.at().cpu(), float(misfit(places, apart.to(runtime.device())))
+        return places.at().detach().cpu(), float(misfit(places, apart.to(runtime.device())))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tfbook import runtime
 from tfbook.course.experiments import experiment
 from tfbook.data.graphs import RINGS, Graphs, degrees, edge_matrix, molecules, smallest_rings, typed
 from tfbook.lessons.modalities.clubs import Batches, choices, new_blocks, new_net, share_right, train_graphs

@@ -124,10 +124,10 @@ def head(rows: int = 4) -> DataFrame:
 
     table = stand()
     numbers = len(table.columns) - len(table.values)
-    shown = pd.DataFrame(table.rows.numbers[:rows].numpy().round(1), columns=table.columns[:numbers])
+    shown = pd.DataFrame(table.rows.numbers[:rows].double().numpy().round(1), columns=table.columns[:numbers])
     for j, values in enumerate(table.values):
         shown[table.columns[numbers + j]] = [values[code] for code in table.rows.categories[:rows, j].tolist()]
-    shown["cones sold"] = table.rows.target[:rows].numpy().round(1)
+    shown["cones sold"] = table.rows.target[:rows].double().numpy().round(1)
     return shown
 
 

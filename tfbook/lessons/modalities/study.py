@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfbook.lessons.modalities import (
+    board as board,
     clubs as clubs,
     contest as contest,
     further as further,
