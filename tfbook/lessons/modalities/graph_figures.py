@@ -68,7 +68,7 @@ def _graph(
     for one, other in edges.triu().nonzero().tolist():
         axes.plot(*at[[one, other]].T, color=EDGE, linewidth=1.4, marker="none", zorder=1)
     rims, widths = [INK if each else "white" for each in heavy], [2.4 if each else 1.0 for each in heavy]
-    axes.scatter(*at.T, s=size, c=fills, edgecolors=rims, linewidths=widths, zorder=2, marker="o")
+    axes.scatter(at[:, 0], at[:, 1], s=size, c=fills, edgecolors=rims, linewidths=widths, zorder=2, marker="o")
     for (x, y), name, fill in zip(at, names, fills, strict=True):
         light = np.dot(to_rgb(fill), (0.3, 0.59, 0.11)) > 0.6
         axes.text(x, y, name, ha="center", va="center", fontsize=8.5, color=INK if light else "white", zorder=3)
