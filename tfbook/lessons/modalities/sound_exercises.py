@@ -25,7 +25,7 @@ def _pictures() -> list[tuple[Tensor, int, int]]:
 @exercise(
     cases=_pictures,
     hints=[
-        "Split each side in two: `picture.reshape(batch, mel // bands, bands, frame // steps, steps)`. Nothing moves yet.",
+        "Split each side, `picture.reshape(batch, mel // bands, bands, frame // steps, steps)`: nothing moves yet.",
         "A piece owns axes 2 and 4. Bring them together with `permute(0, 1, 3, 2, 4)`, then flatten the places of the "
         "pieces and the numbers within one: `reshape(batch, -1, bands * steps)`.",
     ],
@@ -82,8 +82,8 @@ def _scores() -> list[tuple[Tensor, Tensor]]:
     hints=[
         "For one direction: `scores.log_softmax(dim=1)` holds log p(text | image). Without twins the loss is the mean "
         "of its diagonal, with a minus.",
-        "With twins, the targets of a row are `same / same.sum(dim=1, keepdim=True)`: they sum to 1. The loss of a row is "
-        "−Σ target · log p.",
+        "With twins, the targets of a row are `same / same.sum(dim=1, keepdim=True)`, which sum to 1. The loss of a "
+        "row is −Σ target · log p.",
         "The other direction is the same for `scores.T` and `same.T`. Average the two.",
     ],
     differentiable=("scores",),
@@ -125,8 +125,8 @@ clip_loss.mistakes(
         "the rows are summed; take their mean, so that the loss does not grow with the batch": partial(
             _lost, mistake="sum"
         ),
-        "the softmax runs along the wrong axis: the probabilities of the texts of one image sum to 1, and so do those of "
-        "the images of one text": partial(_lost, mistake="axis"),
+        "the softmax runs along the wrong axis: the probabilities of the texts of one image sum to 1, and so do those "
+        "of the images of one text": partial(_lost, mistake="axis"),
     }
 )
 
@@ -145,8 +145,8 @@ def _vectors() -> list[tuple[Tensor, Tensor, Tensor]]:
     cases=_vectors,
     hints=[
         "Print `chances.sum(dim=1)`. Which sums have to be 1 if each image chooses a text?",
-        "The scale is about 20 after training. Are chances sharper or flatter with a larger scale, and which of the two "
-        "does the model want?",
+        "The scale is about 20 after training. Are chances sharper or flatter with a larger scale, and which of the "
+        "two does the model want?",
     ],
     differentiable=False,
 )
