@@ -1,0 +1,48 @@
+"""Claims of lesson 19: each statement, its bound and its source."""
+
+from __future__ import annotations
+
+from tfbook.course.claims import Bound, Claims
+
+CLAIMS = Claims(
+    "modalities",
+    {
+        1: Bound(
+            "Your FT-Transformer learns the stand's rule (typical error as a share of ridge regression's)",
+            "<=",
+            0.6,
+            "measured here",
+        ),
+        2: Bound(
+            "On no small table is FT-Transformer far ahead of the better of trees and linear model (its largest lead)",
+            "<=",
+            0.05,
+            "stored, means of three splits",
+        ),
+        3: Bound(
+            "Turned axes cost trees more than FT-Transformer (difference of the losses in R²)",
+            ">=",
+            0.03,
+            "Grinsztajn et al. (2022), section 5.4, on other tables; stored, means of two stands",
+        ),
+        4: Bound("Your reader finds the clubs of unseen people (right answers)", ">=", 0.8, "measured here"),
+        5: Bound(
+            "Four blocks along edges hear what one does not (gain in right clubs, from best seed to worst)",
+            ">=",
+            0.1,
+            "stored, three seeds",
+        ),
+        6: Bound(
+            "Return probabilities show rings that neighbors do not (gain in right rings, from best seed to worst)",
+            ">=",
+            0.2,
+            "Dwivedi et al. (2022), on other tasks; stored, three seeds",
+        ),
+        7: Bound(
+            "A graph read in a line is read worse than along its edges (the smallest lead of edges in right clubs)",
+            ">=",
+            0.03,
+            "stored, three orders, three seeds each",
+        ),
+    },
+)

@@ -1,0 +1,13 @@
+"""Study of lesson 19: tables, graphs, sounds, and images with texts, each cut into tokens for the same blocks."""
+
+from __future__ import annotations
+
+from tfbook.lessons.modalities import (
+    clubs as clubs,
+    contest as contest,
+    further as further,
+    rings as rings,
+    stand as stand,
+)
+from tfbook.lessons.modalities.answers import answer as answer
+from tfbook.lessons.modalities.claims import CLAIMS as CLAIMS
