@@ -6,7 +6,7 @@ Shapes: image, text, word; feature.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -35,6 +35,9 @@ from tfbook.lessons.modalities.pictures_and_words import (
     trained_clip,
 )
 from tfbook.models.clip import ImageTower
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 WORDS = len(SCENES.vocabulary)
 
@@ -142,3 +145,24 @@ def images_and_captions(runs: Sequence[tuple[str, int]] = RUNS) -> list[dict[str
     score, chosen = tuned_linear_scorer(scenes, candidates(split="valid"))
     rows = [{"model": "color histograms, linear", "seed": 0} | chosen | asked_everything(score)]
     return rows + [one_run(name, seed, scenes) for name, seed in runs]
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+SWAPS = ("another color", "colors swapped", "places swapped")
+
+
+def retrieval_table(rows: DataFrame) -> DataFrame:
+    """The mean over seeds of what each model finds, in percent."""
+    columns = ["caption found", "image found", "look, test", "look, rare"]
+    table = (100 * rows.groupby("model", sort=False)[columns].mean()).round(0).astype(int)
+    table.loc["chance"] = [1, 1, 2, 2]
+    return table.sort_values("caption found", ascending=False)
+
+
+def picture_claims(rows: DataFrame) -> dict[int, float]:
+    """Retrieval, places told apart, and what swapped negatives add to that."""
+    plain, taught = (rows[rows.model == name] for name in ("CLIP", "CLIP, swaps as negatives"))
+    worst = float(plain[["caption found", "image found"]].min().min())
+    best = float(plain["places swapped"].max())
+    return {10: worst, 11: best, 12: float(taught["places swapped"].min()) - best}

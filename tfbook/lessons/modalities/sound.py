@@ -229,3 +229,9 @@ def digit_scores(rows: Sequence[dict[str, Any]]) -> DataFrame:
 
     frame = pd.DataFrame(rows).groupby("model").right.agg(["mean", "min", "max"])
     return frame.sort_values("mean", ascending=False).map("{:.1%}".format)
+
+
+def sound_claims(rows: DataFrame) -> dict[int, float]:
+    """The lead of the worst seed with strips over the best linear model."""
+    linear = rows[rows.model.str.startswith("linear")].right.max()
+    return {9: float(rows[rows.model == "Transformer, strips"].right.min() - linear)}

@@ -13,7 +13,7 @@ SENSE_BOUNDS = {
         "stored, three seeds, 40 held-out speakers",
     ),
     10: Bound(
-        "CLIP finds the caption of an image and the image of a caption among 100 (the worse direction of the worse seed)",
+        "CLIP finds an image's caption and a caption's image among 100 (the worse direction, worst seed)",
         ">=",
         0.9,
         "stored, on held-out scenes",
