@@ -20,10 +20,12 @@ from tfbook.attention.scoring import SCORES
 from tfbook.models.adapters import add_lora
 from tfbook.models.adaptive import AdaptiveSteps
 from tfbook.models.attentive_cnn import AttentiveCnn
+from tfbook.models.audio import AudioConfig, AudioTransformer
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert, Electra
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.captioner import Captioner, CaptionerConfig
+from tfbook.models.clip import Clip, ImageTower, TextTower
 from tfbook.models.cnn import Cnn
 from tfbook.models.conformer import Conformer, ConformerConfig
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
@@ -197,6 +199,17 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {  # and the name
         lambda: GraphTransformer(3, GraphConfig(d_input=2, d_model=8, heads=2, d_ff=8, layers=1)),
         [BIASES, NORMS],
     ),
+    "CLIP": (
+        lambda: Clip(ImageTower(5, IMAGES), TextTower(9, 5, SIZES)),
+        [
+            BIASES,
+            NORMS,
+            r"stack\.position\.embedding$",
+            r"images\.(tokens\.0|patches\.layers\.\d+\.1\.weight)$",
+            "scale$",
+        ],
+    ),
+    "audio": (lambda: AudioTransformer(3, AudioConfig(d_model=8, heads=2, d_ff=8, layers=1)), [BIASES, NORMS]),
     "captioner": (
         lambda: Captioner(CaptionerConfig(vocab=9, height=8, width=8, backbone=(4, 8), d_features=8)),
         [BIASES, r"^encoder\.position\.embedding$", r"^encoder\.layers\.\d+\.1\.weight$"],

@@ -16,9 +16,11 @@ from tfbook.attention import POSITIONS, MultiHeadAttention, fused, softmax
 from tfbook.attention.efficient import Banded, BigBird, BlockSparse, Linear, Lsh, Performer, Tiled
 from tfbook.attention.grouped_query import GroupedQueryAttention
 from tfbook.generation.captured import Captured, can_be_captured
+from tfbook.models.audio import AudioConfig, AudioTransformer
 from tfbook.models.bert import BERT, Bert, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert
 from tfbook.models.blocks import Config, PostNorm
+from tfbook.models.clip import Clip, ImageTower, TextTower
 from tfbook.models.cnn import Cnn
 from tfbook.models.conformer import Conformer, ConformerConfig
 from tfbook.models.convolutions import DilatedConvolution, GatedConvolution
@@ -112,6 +114,16 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     ),
     "graph Transformer": (lambda: GraphTransformer(3, GraphConfig(d_input=4, d_model=16)), (BITS, FULL)),
     "GAT": (lambda: GraphNet(4, 3, kind="attention", d_model=16), (BITS, FULL)),
+    "CLIP": (
+        lambda: Clip(ImageTower(8, replace(IMAGE_SIZES, tokens=0)), TextTower(VOCAB, 8, SMALL)),
+        (IMAGES, IDS, LENGTHS),
+    ),
+    "audio": (
+        lambda: AudioTransformer(
+            4, AudioConfig(**(SIZES | {"max_length": 4}), window=16, hop=8, bands=4, frames=4, piece=(2, 2))
+        ),
+        (torch.linspace(-1, 1, 120).view(3, 40).sin(),),
+    ),
     "CNN": (lambda: Cnn(4, width=4, stages=2), (IMAGES,)),
     **{
         f"Turing machine, {name}": (partial(TuringMachine, replace(MACHINE, controller=name)), (BITS,))

@@ -1,6 +1,7 @@
 """Answers to the predictions of lesson 19: what came out, and why."""
 
 from tfbook.course.predictions import PredictionAnswers
+from tfbook.lessons.modalities.sound_answers import SENSE_ANSWERS
 
 answer = PredictionAnswers(
     {
@@ -30,5 +31,6 @@ By nothing but rounding. Every node has the same token and two neighbors with th
 is the same, in the first block and in all that follow. Training cannot change that, and GCN and GAT are blind in the
 same way. (The theory behind this is the Weisfeiler–Leman test.)
 """,
+        **SENSE_ANSWERS,
     }
 )

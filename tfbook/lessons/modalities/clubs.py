@@ -289,5 +289,7 @@ def line_claims(runs: DataFrame) -> dict[int, float]:
 def line_table(runs: DataFrame) -> DataFrame:
     """Mean share of right clubs: a row for each order, with the mean distance of friends, a column for each reader."""
     shares = runs.pivot_table(index="order", columns="reader", values="right", sort=False)
-    shares.insert(0, "friends apart", runs.groupby("order", sort=False)["apart"].first())
-    return shares
+    shares = shares.fillna(shares.mean())  # attention along edges does not depend on the order
+    told = shares.map("{:.0%}".format)
+    told.insert(0, "friends apart", runs.groupby("order", sort=False)["apart"].first().round(1))
+    return told

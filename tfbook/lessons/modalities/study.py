@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from tfbook.lessons.modalities import (
+    asking as asking,
     board as board,
     clubs as clubs,
     contest as contest,
     further as further,
+    picture_contest as picture_contest,
+    pictures_and_words as pictures_and_words,
     rings as rings,
+    sound as sound,
     stand as stand,
 )
 from tfbook.lessons.modalities.answers import answer as answer
