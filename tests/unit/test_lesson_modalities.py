@@ -194,9 +194,7 @@ def test_figures_show_what_they_are_given() -> None:
     assert "the same" in "".join(text.get_text() for text in figures.draw_landscape().axes[0].texts)
     row = figures.draw_row_tokens(("a", "b"), ("1", "2"), torch.zeros(2, 3))
     assert sum(text.get_text() == "0.0" for text in row.axes[0].texts) == 6
-    tree = figures.draw_tree(
-        {"the plane": torch.rand(3, 2), "the disk": torch.rand(3, 2)}, [(0, 1)], {"the plane": 0.2, "the disk": 0.1}
-    )
+    tree = figures.draw_tree({"the plane": (torch.rand(3, 2), 0.2), "the disk": (torch.rand(3, 2), 0.1)}, [(0, 1)])
     assert "10% off" in tree.axes[1].get_title()
 
 

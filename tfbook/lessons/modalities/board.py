@@ -75,7 +75,7 @@ def scoreboard() -> dict[str, Scores]:
     return {task: dict(zip(names, scores, strict=True)) for task, scores in rows.items()}
 
 
-def stacks(models: Mapping[str, nn.Module], tokens: Mapping[str, int]) -> DataFrame:
+def stacks(models: Mapping[str, nn.Module], tokens: Mapping[str, int | str]) -> DataFrame:
     """For each model: the class of its stack, its parameters in the blocks and outside of them, and its tokens."""
     import pandas as pd
 

@@ -283,7 +283,7 @@ def hop_claims(runs: DataFrame) -> dict[int, float]:
 def line_claims(runs: DataFrame) -> dict[int, float]:
     """The lead of attention along edges over the best reader of a line, from the worst seed to the best."""
     along = runs["reader"] == "attention along edges"
-    return {7: runs[along]["right"].min() - runs[~along]["right"].max()}
+    return {13: runs[along]["right"].min() - runs[~along]["right"].max()}
 
 
 def line_table(runs: DataFrame) -> DataFrame:

@@ -80,7 +80,7 @@ def draw_ft(generator: random.Random) -> Options:
     """Sizes of an FT-Transformer and how it is trained."""
     return {
         "lr": _log_uniform(generator, 1e-3, 1e-2),
-        "steps": generator.choice((150, 300)),
+        "steps": generator.choice((100, 200)),
         "layers": generator.choice((1, 2)),
         "dropout": generator.choice((0.0, 0.1, 0.3)),
         "decay": generator.choice((0.0, 0.1)),
@@ -147,8 +147,8 @@ TABLES = ("wine", "breast_cancer", "diabetes")
 
 
 @experiment
-def tables(seeds: Sequence[int] = (1, 2, 3), *, trials: int = 5) -> list[dict[str, Any]]:
-    """Three tables of scikit-learn, three splits, five random trials for each contestant, chosen by validation."""
+def tables(seeds: Sequence[int] = (1, 2, 3), *, trials: int = 3) -> list[dict[str, Any]]:
+    """Three tables of scikit-learn, three splits, three random trials for each contestant, chosen by validation."""
     return [
         {"table": table.name} | best_of(name, table, table.split(seed), trials=trials, seed=seed)
         for table in map(read_table, TABLES)

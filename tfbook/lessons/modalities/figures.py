@@ -19,6 +19,22 @@ from tfbook.lessons.modalities.graph_figures import (
     layout as layout,
     steps_apart as steps_apart,
 )
+from tfbook.lessons.modalities.picture_figures import (
+    PICTURE_ALTS as PICTURE_ALTS,
+    draw_found as draw_found,
+    draw_places as draw_places,
+    draw_similarities as draw_similarities,
+    draw_swaps as draw_swaps,
+    draw_two_towers as draw_two_towers,
+)
+from tfbook.lessons.modalities.sound_figures import (
+    SOUND_ALTS as SOUND_ALTS,
+    draw_chord as draw_chord,
+    draw_digit_contest as draw_digit_contest,
+    draw_from_wave_to_tokens as draw_from_wave_to_tokens,
+    draw_read_back as draw_read_back,
+    draw_voices as draw_voices,
+)
 from tfbook.plot.house import COLORS, EDGE, GREEN, INK, ROLES, SOFT
 
 if TYPE_CHECKING:
@@ -35,7 +51,7 @@ CONTEST_COLORS = {
 FIGURE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "tables": "Test scores on wine, breast cancer and diabetes, a point for each of three splits and four models.",
     "reasons": "R² of three models at the stand: as it is, with 16 useless columns, and with its axes turned.",
-    "hops": "Right clubs against 1, 2, 4 and 6 layers for three kinds of networks; all lines rise.",
+    "hops": "Right clubs against 1, 2, 4 and 6 layers for three kinds of networks; all lines rise up to four layers.",
     "codes": "Right rings of three readers: with neighbors only, with Laplacian vectors, with return probabilities.",
 }
 

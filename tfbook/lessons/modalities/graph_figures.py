@@ -152,7 +152,7 @@ def draw_hops(runs: DataFrame, rule: float) -> Figure:
         axes.plot(mean.index, mean, color=color, label=name)
     blind = 100 * runs[runs["reader"] == "our blocks without edges"]["right"].mean()
     axes.axhline(100 * rule, color=GREEN, linestyle="--", linewidth=1.3)
-    axes.text(1, 100 * rule + 0.8, "means of friends' means (trains nothing)", color=GREEN, fontsize=9.5)
+    axes.text(3.6, 100 * rule - 2.3, "means of friends' means (trains nothing)", color=GREEN, fontsize=9.5)
     axes.axhline(blind, color=SOFT, linestyle=":", linewidth=1.3)
     axes.text(1, blind + 0.8, "our blocks without edges", color=SOFT, fontsize=9.5)
     axes.set(xlabel="layers", ylabel="right clubs (%)", xticks=sorted(runs["layers"].unique()), ylim=(46, 96))
@@ -186,15 +186,13 @@ def draw_codes(runs: DataFrame, common: float) -> Figure:
     return figure
 
 
-def draw_tree(
-    places: Mapping[str, Float[Tensor, "node 2"]], edges: Sequence[tuple[int, int]], errors: Mapping[str, float]
-) -> Figure:
+def draw_tree(fits: Mapping[str, tuple[Float[Tensor, "node 2"], float]], edges: Sequence[tuple[int, int]]) -> Figure:
     """The same tree in the plane and in the disk, with the mean relative error of its distances."""
     import matplotlib.pyplot as plt
     from matplotlib.patches import Circle
 
-    figure, panels = plt.subplots(1, len(places), figsize=(9, 4.3))
-    for axes, (name, found) in zip(panels, places.items(), strict=True):
+    figure, panels = plt.subplots(1, len(fits), figsize=(9, 4.3))
+    for axes, (name, (found, error)) in zip(panels, fits.items(), strict=True):
         at = found.numpy()
         for one, other in edges:
             axes.plot(*at[[one, other]].T, color=EDGE, linewidth=1, marker="none", zorder=1)
@@ -203,7 +201,7 @@ def draw_tree(
         if name.startswith("the disk"):
             axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK))
         axes.set(xticks=[], yticks=[], aspect="equal")
-        axes.set_title(f"{name}: {100 * errors[name]:.0f}% off", fontsize=11)
+        axes.set_title(f"{name}: {100 * error:.0f}% off", fontsize=11)
         axes.grid(visible=False)
         for spine in axes.spines.values():
             spine.set_visible(False)

@@ -16,3 +16,5 @@ from tfbook.lessons.modalities import (
 )
 from tfbook.lessons.modalities.answers import answer as answer
 from tfbook.lessons.modalities.claims import CLAIMS as CLAIMS
+
+pairs = pictures_and_words  # its short name in the notebook
