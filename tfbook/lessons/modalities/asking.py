@@ -5,7 +5,7 @@ Shapes: image, text; row, column of patches.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.data.scenes import COLORS, KINDS, Scene
-from tfbook.lessons.modalities.pictures_and_words import PICTURES, Score, text_ids
+from tfbook.lessons.modalities.pictures_and_words import PICTURES, plain_chances, text_ids
 from tfbook.models.clip import Clip
 from tfbook.models.vit import patchify, unpatchify
 
@@ -34,14 +34,21 @@ def short_texts() -> tuple[str, ...]:
     return (*things, *(f"{a} {how} {b}" for a, b in product(things, things) if a != b for how in near))
 
 
-def best_texts(score: Score, scene: Scene, *, count: int = 5) -> DataFrame:
-    """The `count` of `short_texts` that fit a scene best, and which of them is its own caption."""
+Chances = Callable[[Tensor, Tensor, Tensor], Tensor]  # of images' vectors, texts' vectors and the scale
+
+
+@torch.no_grad()
+def best_texts(model: Clip, scene: Scene, chances: Chances = plain_chances, *, count: int = 5) -> DataFrame:
+    """The `count` of `short_texts` that fit a scene best, with their probabilities; and which is its own caption."""
     import pandas as pd
 
-    best = score([scene], short_texts())[0].topk(count)
+    texts = model.text_vectors(*text_ids(short_texts()))
+    best = chances(model.image_vectors(scene.image[None]), texts, model.scale)[0].topk(count)
     texts = [short_texts()[row] for row in best.indices.tolist()]
     own = ["←" if text == str(scene) else "" for text in texts]
-    return pd.DataFrame({"caption": texts, "cosine": best.values.round(decimals=2).tolist(), "its own": own})
+    return pd.DataFrame(
+        {"caption": texts, "probability": [f"{chance:.1%}" for chance in best.values.tolist()], "its own": own}
+    )
 
 
 # ---- which patches matter --------------------------------------------------------------------------------------------

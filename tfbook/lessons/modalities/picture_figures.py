@@ -29,6 +29,7 @@ PICTURE_ALTS = {  # of the figures that answer predictions: a lesson's code does
         "How often the true caption beats a false one, for four models. A false color is noticed by all; colors or "
         "places that are swapped are noticed by CLIP only in part and by bags of words never, which is a coin's half."
     ),
+    "covered": "An image of two objects, and three maps in which the patches on the objects stand out from the ground.",
 }
 
 

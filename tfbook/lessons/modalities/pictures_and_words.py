@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
 from tfbook import runtime, training
 from tfbook.course.captioning import images_of
 from tfbook.data.download import File, fetch
-from tfbook.data.scenes import COLORS, KINDS, Scene, Scenes
+from tfbook.data.scenes import COLORS, GROUNDS, KINDS, RARE, Scene, SceneObject, Scenes
+from tfbook.data.scenes.corpus import drawn_scenes
 from tfbook.models.blocks import Config
 from tfbook.models.clip import Clip, ImageTower, TextTower
 from tfbook.models.vit import VitConfig
@@ -99,6 +101,21 @@ def batches(
         return Pairs(moved, *text_ids(texts), true_of([known[row] for row in rows], texts))
 
     return batch
+
+
+CLOSE = 32  # pixels of the side of a close-up
+
+
+def close_ups(split: str, count: int) -> list[Scene]:
+    """Small images of one large object each, of the looks that the splits "train" and "test" share."""
+    rng, looks = random.Random(f"close-ups {split}"), [(k, c) for k, c in product(KINDS, COLORS) if (k, c) not in RARE]
+    things, grounds = [], []
+    for _ in range(count):
+        kind, color = rng.choice(looks)
+        x, y, size = rng.uniform(0.4, 0.6), rng.uniform(0.4, 0.6), rng.uniform(0.5, 0.75)
+        things.append([SceneObject(kind, color, x, y, size, rng.uniform(-12, 12))])
+        grounds.append(rng.choice(list(GROUNDS)))
+    return drawn_scenes(things, grounds, [rng.getrandbits(32) for _ in things], CLOSE)
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------
@@ -242,3 +259,15 @@ def asked_everything(score: Score) -> dict[str, float]:
     for split in ("test", "rare"):
         found |= {f"{name}, {split}": share for name, share in zero_shot(score, ALONE.take(split, 200)).items()}
     return {name: round(share, 3) for name, share in found.items()}
+
+
+def plain_loss(scores: Float[Tensor, "image text"], same: Bool[Tensor, "image text"]) -> Float[Tensor, ""]:
+    """The package's loss as one number."""
+    return contrastive_loss(scores, same).mean
+
+
+def plain_chances(
+    images: Float[Tensor, "image d"], texts: Float[Tensor, "text d"], scale: Float[Tensor, ""]
+) -> Float[Tensor, "image text"]:
+    """The probability of each text for each image."""
+    return (scale * F.normalize(images, dim=1) @ F.normalize(texts, dim=1).T).softmax(dim=1)
