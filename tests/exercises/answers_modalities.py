@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from tests.exercises import senses
 from tfbook.course.exercises import Exercise
 from tfbook.lessons.modalities import exercises as ex
 
@@ -119,6 +120,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.returns, returns_of_counts, "these are counts of walks"),
     (ex.along_edges, along_by_the_mean, "case 1 of 3"),
     (ex.along_edges, along_weighted_afterwards, "no longer sum to 1"),
+    *senses.WRONG,
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.number_tokens, tokens_by_loops),
@@ -131,4 +133,5 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.returns, returns_by_degrees),
     (ex.along_edges, along_by_a_large_number),
     (ex.along_edges, along_node_by_node),
+    *senses.RIGHT,
 ]

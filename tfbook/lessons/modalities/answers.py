@@ -12,7 +12,12 @@ it from smooth pieces. The product *warm and dry* is easy for both, by splitting
 to another.
 """,
         "reasons": """
-REASONS
+Trees and FT-Transformer both, and about equally: R² falls from 0.93 to 0.80 and 0.82 (the noise leaves room for 0.95).
+The linear model loses nothing, since a linear function of turned axes is still a linear function. A tree asks about
+one column at a time, and turned columns mean nothing by themselves. FT-Transformer, too, begins with a token per
+column, so it shares the trees' taste.
+
+Sixteen useless columns cost nobody more than 0.03 here. With 1,800 rows, both learn to ignore them.
 """,
         "blind": """
 Half of them: exactly what a coin gets. All unknown people have the same token, and without a mask they look at the

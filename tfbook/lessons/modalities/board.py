@@ -34,7 +34,7 @@ def scoreboard() -> dict[str, Scores]:
     """The stored scores of each task; R² where a number is asked, shares of right answers elsewhere."""
     tables, stand = stored("modalities.tables").frame, stored("modalities.reasons").frame
     hops, codes = stored("modalities.hops").frame, stored("modalities.codes").frame
-    digits, pairs = stored("modalities.digits").frame, stored("modalities.images_and_captions").frame
+    digits = stored("modalities.digits").frame
     classical, usual = ("boosted trees", "linear model"), stand[stand["variant"] == "as it is"]
     cancer = tables[tables["table"] == "breast cancer"]
     walks = codes[codes["sight"] == "+ return probabilities"]
@@ -64,11 +64,6 @@ def scoreboard() -> dict[str, Scores]:
             _of(digits, "right", model="Transformer, strips"),
             _best(digits, "right", "model", listeners),
             [0.1],
-        ),
-        "image with text: caption of 100": (
-            _of(pairs, "caption found", model="CLIP"),
-            _best(pairs, "caption found", "model", ("words as labels", "color histograms, linear")),
-            [0.01],
         ),
     }
     names = ("our blocks", "classical rival", "trivial")

@@ -172,7 +172,7 @@ def draw_reasons(runs: DataFrame) -> Figure:
     figure, axes = plt.subplots(figsize=(8, 3.9))
     _points(axes, runs, "variant", list(runs["variant"].unique()))
     axes.set(ylabel="R² on unseen hours", ylim=(0.4, 1.04))
-    axes.set_title("Trees live on columns that mean something by themselves")
+    axes.set_title("Turned axes hurt whoever reads column by column")
     axes.legend(frameon=False, loc="lower left", fontsize=9.5)
     return figure
 
