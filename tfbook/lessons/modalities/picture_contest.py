@@ -135,7 +135,7 @@ def one_run(name: str, seed: int, scenes: Sequence[Scene]) -> dict[str, Any]:
 
 
 RUNS = (("CLIP", 1), ("CLIP, swaps as negatives", 1), ("CLIP", 2), ("words as labels", 1),
-        ("CLIP, swaps as negatives", 2), ("CLIP", 3), ("words as labels", 2))  # fmt: skip
+        ("CLIP, swaps as negatives", 2))  # fmt: skip
 
 
 @experiment

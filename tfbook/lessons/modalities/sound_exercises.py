@@ -73,8 +73,11 @@ def _scores() -> list[tuple[Tensor, Tensor]]:
     alike[0, 3] = alike[3, 0] = True  # two images with one caption
     chained = torch.eye(4, dtype=torch.bool)
     chained[1, 2] = True  # caption 2 is true of image 1, caption 1 not of image 2
-    cases = [torch.eye(2, dtype=torch.bool), torch.eye(4, dtype=torch.bool), alike, chained]
-    return [(5 * randn(*same.shape, seed=30 + i), same) for i, same in enumerate(cases)]
+    wider = torch.eye(3, 4, dtype=torch.bool)
+    wider[0, 3] = True  # an image with two captions
+    cases = [torch.eye(2, dtype=torch.bool), torch.eye(4, dtype=torch.bool), alike, chained, wider]
+    large = (80 * randn(3, 3, seed=40), torch.eye(3, dtype=torch.bool))  # a softmax has to survive these
+    return [*((5 * randn(*same.shape, seed=30 + i), same) for i, same in enumerate(cases)), large]
 
 
 @exercise(
@@ -135,10 +138,12 @@ clip_loss.mistakes(
 
 def _vectors() -> list[tuple[Tensor, Tensor, Tensor]]:
     sizes = [(3, 4, 5), (2, 5, 4), (4, 2, 3)]
-    return [
+    cases = [
         (3 * randn(images, width, seed=50 + i), randn(texts, width, seed=60 + i), torch.tensor(4.0 + i))
         for i, (images, texts, width) in enumerate(sizes)
     ]
+    alike = 3 * randn(2, 4, seed=70)
+    return [*cases, (alike, alike / 3, torch.tensor(100.0))]  # the hottest scale, and cosines of 1
 
 
 @exercise(
