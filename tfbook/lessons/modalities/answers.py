@@ -32,7 +32,7 @@ Now compare the networks: they are nearly equal. A graph convolution with 4 laye
 point more than our blocks with ten times as many. Its fixed average is already what this task needs.
 """,
         "rings": """
-By nothing but rounding. Every node has the same token and two neighbors with the same tokens, so every weighted mean
+By nothing. Every node has the same token and two neighbors with the same tokens, so every weighted mean
 is the same, in the first block and in all that follow. Training cannot change that, and GCN and GAT are blind in the
 same way. (The theory behind this is the Weisfeiler–Leman test.)
 """,

@@ -41,10 +41,10 @@ def disk_distance(x: Float[Tensor, "node 2"]) -> Float[Tensor, "node node"]:
 class Places(nn.Module):
     """A point for each node, in the plane or in the disk, and the length that an edge should have."""
 
-    def __init__(self, nodes: int, *, disk: bool):
+    def __init__(self, start: Float[Tensor, "node 2"], *, disk: bool):
         super().__init__()
         self.disk = disk
-        self.raw = nn.Parameter(0.1 * torch.randn(nodes, 2))
+        self.raw = nn.Parameter(start.clone())
         self.log_edge = nn.Parameter(torch.zeros(()))
 
     def at(self) -> Float[Tensor, "node 2"]:
@@ -66,6 +66,16 @@ def misfit(places: Places, apart: Float[Tensor, "node node"]) -> Float[Tensor, "
     return (places()[pairs] / apart[pairs] - 1).abs().mean()
 
 
+def fanned_out(apart: Float[Tensor, "node node"], noise: float = 0.05) -> Float[Tensor, "node 2"]:
+    """A start: the radius of a node is its depth below node 0, and the nodes of a depth are spread over the circle."""
+    depth = apart[0]
+    angle = torch.zeros(len(depth))
+    for level in depth.unique():
+        here = (depth == level).nonzero()[:, 0]
+        angle[here] = 2 * torch.pi * (torch.arange(len(here)) + 0.5) / len(here)
+    return depth[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1) + noise * torch.randn(len(depth), 2)
+
+
 def embedded(edges: list[tuple[int, int]], *, disk: bool, steps: int, seed: int = 1) -> tuple[Tensor, float]:
     """Points for the nodes of a graph and their misfit, after so many steps of Adam."""
     nodes = 1 + max(max(edge) for edge in edges)
@@ -73,8 +83,8 @@ def embedded(edges: list[tuple[int, int]], *, disk: bool, steps: int, seed: int 
     for one, other in edges:
         near[one, other] = near[other, one] = True
     runtime.seed(seed)
-    places = Places(nodes, disk=disk).to(runtime.device())
     apart: Any = steps_apart(near)
+    places = Places(fanned_out(apart), disk=disk).to(runtime.device())
     recipe = training.Recipe(
         steps=steps, lr=0.1, schedule=lambda step, of: 1 - step / of, clip=1e9, mixed_precision=False
     )

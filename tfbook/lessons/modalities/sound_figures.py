@@ -105,11 +105,11 @@ def draw_voices(sounds: Mapping[str, Float[Tensor, "digit time"]]) -> Figure:
     """The mel bands of the ten digits, a row for each voice."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5))
-    for row, (name, clips) in zip(np.atleast_2d(panels), sounds.items(), strict=True):
+    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5), dpi=52)
+    for number, (row, (name, clips)) in enumerate(zip(np.atleast_2d(panels), sounds.items(), strict=True)):
         for digit, (axes, clip) in enumerate(zip(row, clips, strict=True)):
             axes.imshow(log_mel(clip), origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
-            _bare(axes, DIGITS[digit] if row is np.atleast_2d(panels)[0] else "")
+            _bare(axes, "" if number else DIGITS[digit], 12)
         row[0].set_ylabel(name, fontsize=9.5)
     figure.suptitle("Ten words, two mouths: the same paths, moved", x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure

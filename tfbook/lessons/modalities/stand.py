@@ -183,8 +183,8 @@ def sell(model: nn.Module, *typed: Mapping[str, Any]) -> DataFrame:
     scaled = (rows.numbers - train.mean(dim=0)) / train.std(dim=0, correction=0)
     expected = in_cones(predictions(model, TableRows(scaled, rows.categories, rows.target))[:, 0])
     found = pd.DataFrame(typed)
-    found["the model says"] = expected.round(decimals=1).tolist()
-    found["the rule says"] = cones_sold(rows.numbers, rows.categories).round(decimals=1).tolist()
+    found["the model says"] = expected.double().numpy().round(1)
+    found["the rule says"] = cones_sold(rows.numbers, rows.categories).double().numpy().round(1)
     return found
 
 
