@@ -244,7 +244,7 @@ def test_figures_draw(clip) -> None:
         picture_figures.draw_similarities(scenes, texts, score(scenes, texts)),
         picture_figures.draw_found(texts[0], scenes, score(scenes, texts[:1])[:, 0]),
         picture_figures.draw_swaps(contest, picture_contest.SWAPS),
-        picture_figures.draw_places(two(), asking.place_maps(clip, two(), ["a red heart"])),
+        picture_figures.draw_places(two(), asking.place_maps(clip, two(), ["a red heart"]), "A title"),
     ]
     assert all(figure.get_axes() for figure in figures)
     plt.close("all")

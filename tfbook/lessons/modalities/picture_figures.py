@@ -113,12 +113,12 @@ def draw_found(asked: str, scenes: Sequence[Scene], cosines: Float[Tensor, " ima
     from tfbook.plot.house import literal
 
     best = cosines.topk(count)
-    figure, panels = plt.subplots(1, count, figsize=(1.75 * count, 2.4))
+    figure, panels = plt.subplots(1, count, figsize=(1.75 * count, 2.7))
     for axes, cosine, row in zip(panels, best.values.tolist(), best.indices.tolist(), strict=True):
         _picture(axes, scenes[row], f"{cosine:.2f}")
         axes.set_xlabel(_wrapped(str(scenes[row])), fontsize=8.5)
     title = f"“{literal(asked)}”"
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure.suptitle(title, x=0.01, y=1.07, ha="left", fontsize=12, fontweight="bold")
     return figure
 
 
@@ -159,8 +159,8 @@ def draw_swaps(rows: DataFrame, kinds: Sequence[str]) -> Figure:
 # ---- where a word looks ----------------------------------------------------------------------------------------------
 
 
-def draw_places(scene: Scene, maps: Mapping[str, Float[Tensor, "row column"]]) -> Figure:
-    """The cosine of each patch with each text, over the image: warmer where they are more alike."""
+def draw_places(scene: Scene, maps: Mapping[str, Float[Tensor, "row column"]], title: str) -> Figure:
+    """A map over the patches of a scene for each text: warmer where its number is larger."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 1 + len(maps), figsize=(2.2 * (1 + len(maps)), 2.6))
@@ -173,5 +173,5 @@ def draw_places(scene: Scene, maps: Mapping[str, Float[Tensor, "row column"]]) -
             vmin=float(values.min()), vmax=float(values.max()), interpolation="nearest",
         )  # fmt: skip
         _bare(axes, text)
-    figure.suptitle("Where each text is most at home", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure

@@ -15,8 +15,8 @@ SENSE_ANSWERS = {
         "A color that is not in the image is noticed nearly always, so CLIP knows *which* words belong. With "
         "swapped colors or places all words are right, and it does little better than a coin. The loss never "
         "asked for more: the other captions of a batch are about other objects, so a bag of words is enough to "
-        "tell them apart. Yuksekgonul et al. (2023) found this in large models, and their cure works here as far "
-        "as the second bar shows: put the swapped captions into the batch as false ones."
+        "tell them apart. Yuksekgonul et al. (2023) found this in large models. Their cure, swapped captions in the "
+        "batch as false ones (green), helps a little here and is far from enough."
     ),
     "covered": (
         "The patches on the objects count and those on the ground hardly do, although nobody has said where "

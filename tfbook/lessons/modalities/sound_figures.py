@@ -125,7 +125,7 @@ def draw_digit_contest(rows: DataFrame, *, ours: Sequence[str], chance: float = 
     means = rows.groupby("model").right.mean().sort_values()
     figure, axes = plt.subplots(figsize=(8, 0.34 * len(means) + 1.3))
     for y, (name, mean) in enumerate(means.items()):
-        color = COLORS[0] if name in ours else COLORS[3]
+        color = COLORS[0] if name in ours else COLORS[1]
         axes.barh(y, 100 * mean, color=color, height=0.66)
         seeds = 100 * rows[rows.model == name].right
         if len(seeds) > 1:
