@@ -196,15 +196,15 @@ def speak(
     frames = 2 * samples // FRAME + 1
     path = _path(digit, voice, frames)
     slope = torch.linspace(1 + voice.fall / 2, 1 - voice.fall / 2, samples)
-    window, options = torch.hann_window(FRAME), {"hop_length": FRAME // 2}
+    window, hop = torch.hann_window(FRAME), FRAME // 2
     noise = torch.randn(samples, generator=generator)
     sources = torch.stack([_pulses(voice.pitch * slope) + voice.breath * noise, noise])
-    spectra = torch.stft(sources, FRAME, window=window, return_complex=True, center=True, **options)
+    spectra = torch.stft(sources, FRAME, hop, window=window, return_complex=True)
     hz = torch.linspace(0, RATE / 2, FRAME // 2 + 1)
     tract = resonances(path[:, :3], hz) * path[:, 3, None]
     hiss = path[:, 4, None] * (-((hz - path[:, 5, None]) / 900).square() / 2).exp() * 40
     shaped = spectra[0] * tract.T + spectra[1] * hiss.T
-    sound = torch.istft(shaped, FRAME, window=window, length=samples, **options)
+    sound = torch.istft(shaped, FRAME, hop, window=window, length=samples)
     fade = torch.minimum(torch.arange(samples), torch.arange(samples).flip(0)).div(160).clamp(max=1)
     return _leveled(sound * fade, 0.12)
 

@@ -49,7 +49,8 @@ class ImageTower(Vit):
 
     def __init__(self, d_shared: int, config: VitConfig):
         super().__init__(d_shared, config)
-        self.patches = ConvolutionalPatches(config.channels, config.patch, config.d_model)
+        patches = ConvolutionalPatches(config.channels, config.patch, config.d_model)
+        self.patches = patches  # type: ignore[assignment] # it is called in the same way
 
     def places(self, images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch patch d_shared"]:
         """The head of each patch's own vector: with `config.tokens` = 0 their mean is the image's vector."""

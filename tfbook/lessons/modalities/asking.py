@@ -44,13 +44,12 @@ def best_texts(model: Clip, scene: Scene, chances: Chances = plain_chances, *, c
     """The `count` of `short_texts` that fit a scene best, with their probabilities; and which is its own caption."""
     import pandas as pd
 
-    texts = model.text_vectors(*text_ids(short_texts()))
-    best = chances(model.image_vectors(scene.image[None]), texts, model.scale)[0].topk(count)
+    vectors = model.text_vectors(*text_ids(short_texts()))
+    best = chances(model.image_vectors(scene.image[None]), vectors, model.scale)[0].topk(count)
     texts = [short_texts()[row] for row in best.indices.tolist()]
     own = ["←" if text == str(scene) else "" for text in texts]
-    return pd.DataFrame(
-        {"caption": texts, "probability": [f"{chance:.1%}" for chance in best.values.tolist()], "its own": own}
-    )
+    percent = [f"{chance:.1%}" for chance in best.values.tolist()]
+    return pd.DataFrame({"caption": texts, "probability": percent, "its own": own})
 
 
 # ---- which patches matter --------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tfbook.lessons.modalities.pictures_and_words import (
     PICTURES,
     SCENES,
     TRAINED,
+    TRAINED_ON,
     Pairs,
     Score,
     asked_everything,
@@ -123,12 +124,11 @@ def tuned_linear_scorer(scenes: Sequence[Scene], valid: Sequence[Scene]) -> tupl
 
 def one_run(name: str, seed: int, scenes: Sequence[Scene]) -> dict[str, Any]:
     """One of the models after training, asked everything."""
-    options = {key: TRAINED[key] for key in ("steps", "size", "lr")}
     if name == "words as labels":
-        tower = trained_labeler(scenes, seed=seed, **options)
+        tower = trained_labeler(scenes, seed=seed, **TRAINED)
         return {"model": name, "seed": seed, "parameters": parameters(tower)} | asked_everything(word_scorer(tower))
     foils = foils_of if name == "CLIP, swaps as negatives" else None
-    model, _ = trained_clip(scenes, seed=seed, foils=foils, **options)
+    model, _ = trained_clip(scenes, seed=seed, foils=foils, **TRAINED)
     if name == "CLIP" and seed == 1:
         save(model)
     return {"model": name, "seed": seed, "parameters": parameters(model)} | asked_everything(scorer(model))
@@ -141,7 +141,7 @@ RUNS = (("CLIP", 1), ("CLIP, swaps as negatives", 1), ("CLIP", 2), ("words as la
 @experiment
 def images_and_captions(runs: Sequence[tuple[str, int]] = RUNS) -> list[dict[str, Any]]:
     """Retrieval among 100 captions, swapped captions and prompts, for CLIP and its rivals."""
-    scenes = SCENES.take("train", TRAINED["scenes"])
+    scenes = SCENES.take("train", TRAINED_ON)
     score, chosen = tuned_linear_scorer(scenes, candidates(split="valid"))
     rows = [{"model": "color histograms, linear", "seed": 0} | chosen | asked_everything(score)]
     return rows + [one_run(name, seed, scenes) for name, seed in runs]

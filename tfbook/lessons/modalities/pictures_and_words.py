@@ -36,7 +36,8 @@ D_SHARED = 48
 PICTURES = VitConfig(d_model=64, heads=4, d_ff=128, layers=2, height=SIDE, width=SIDE, patch=8, tokens=0)
 TEXTS = Config(d_model=48, heads=4, d_ff=96, layers=2, max_length=16, position="learned")
 WEIGHTS = "vision/clip.safetensors"  # in data/, half precision
-TRAINED = {"scenes": 10_000, "steps": 1800, "size": 64, "lr": 1.5e-3}
+TRAINED_ON = 10_000  # scenes
+TRAINED: dict[str, Any] = {"steps": 1800, "size": 64, "lr": 1.5e-3}
 SHIFT = 2  # pixels by which images move in training, up or down and to either side
 
 # ---- pairs -----------------------------------------------------------------------------------------------------------
