@@ -112,7 +112,9 @@ class AudioConfig(Config):
 
 
 class AudioTransformer(nn.Module):
-    """Pieces of a spectrogram through blocks without a mask; their mean is classified (AST; Gong et al., 2021).
+    """Pieces of a spectrogram through blocks without a mask; their mean is classified.
+
+    (AST; Gong et al., 2021.)
 
     `cut` maps pictures and the size of a piece to the vectors of the pieces.
     """
@@ -127,7 +129,7 @@ class AudioTransformer(nn.Module):
         self.head.apply(init_weights)
 
     def picture(self, sound: Float[Tensor, "batch time"]) -> Float[Tensor, "batch mel frame"]:
-        """What the blocks see: the logarithms with mean 0 and standard deviation 1 over each sound.
+        """The logarithms with mean 0 and standard deviation 1 over each sound.
 
         Raises ValueError for sounds of another length than `config.samples`.
         """

@@ -68,7 +68,7 @@ def draw_from_wave_to_tokens(sound: Float[Tensor, " time"], piece: tuple[int, in
     """The wave, |DFT|² of each frame, energies in bands, and the pieces that become tokens."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 4, figsize=(11.2, 2.9), width_ratios=(1, 1, 1, 1.25), dpi=72)
+    figure, panels = plt.subplots(1, 4, figsize=(11.2, 2.9), width_ratios=(1, 1, 1, 1.25))
     seconds = len(sound) / RATE
     panels[0].plot(np.arange(len(sound)) / RATE, sound, color=COLORS[0], marker="none", linewidth=0.5)
     panels[0].set(title="1  wave", xlabel="seconds")
@@ -105,7 +105,7 @@ def draw_voices(sounds: Mapping[str, Float[Tensor, "digit time"]]) -> Figure:
     """The mel bands of the ten digits, a row for each voice."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5), dpi=42)
+    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5), dpi=62)
     for number, (row, (name, clips)) in enumerate(zip(np.atleast_2d(panels), sounds.items(), strict=True)):
         for digit, (axes, clip) in enumerate(zip(row, clips, strict=True)):
             axes.imshow(log_mel(clip), origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
