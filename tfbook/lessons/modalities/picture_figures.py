@@ -40,7 +40,7 @@ def _bare(axes: Axes, title: str = "") -> None:
 
 
 def _picture(axes: Axes, scene: Scene, title: str = "") -> None:
-    axes.imshow(scene.image.permute(1, 2, 0))
+    axes.imshow(scene.image.permute(1, 2, 0), interpolation="nearest")
     _bare(axes, title)
 
 
@@ -167,7 +167,7 @@ def draw_places(scene: Scene, maps: Mapping[str, Float[Tensor, "row column"]], t
     _picture(panels[0], scene, "the image")
     side = scene.image.shape[-1]
     for axes, (text, values) in zip(panels[1:], maps.items(), strict=True):
-        axes.imshow(scene.image.mean(dim=0), cmap="Greys_r", vmin=0, vmax=1.4)
+        axes.imshow(scene.image.mean(dim=0), cmap="Greys_r", vmin=0, vmax=1.4, interpolation="nearest")
         axes.imshow(
             np.asarray(values), cmap="inferno", alpha=0.6, extent=(-0.5, side - 0.5, side - 0.5, -0.5),
             vmin=float(values.min()), vmax=float(values.max()), interpolation="nearest",

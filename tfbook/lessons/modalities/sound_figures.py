@@ -50,7 +50,9 @@ def draw_chord(sound: Float[Tensor, " time"], pitches: Mapping[str, float], *, t
     energy = spectrogram(sound, 1024, 64).add(1e-6).log()
     bins = int(top / (RATE / 2) * (len(energy) - 1))
     extent = (0.0, len(sound) / RATE, 0.0, top)
-    right.imshow(energy[:bins], origin="lower", aspect="auto", cmap=SHADES, vmin=-4, extent=extent)
+    right.imshow(
+        energy[:bins], origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-4, extent=extent
+    )
     right.grid(visible=False)
     right.set(title="The spectrogram shows them", xlabel="seconds", ylabel="Hz")
     for name, pitch in pitches.items():
@@ -73,12 +75,20 @@ def draw_from_wave_to_tokens(sound: Float[Tensor, " time"], piece: tuple[int, in
     panels[0].plot(np.arange(len(sound)) / RATE, sound, color=COLORS[0], marker="none", linewidth=0.5)
     panels[0].set(title="1  wave", xlabel="seconds")
     energy = spectrogram(sound).add(1e-6).log()
-    panels[1].imshow(energy, origin="lower", aspect="auto", cmap=SHADES, vmin=-6, extent=(0, seconds, 0, RATE / 2000))
+    panels[1].imshow(
+        energy,
+        origin="lower",
+        aspect="auto",
+        cmap=SHADES,
+        interpolation="nearest",
+        vmin=-6,
+        extent=(0, seconds, 0, RATE / 2000),
+    )
     panels[1].set(title="2  spectrogram", xlabel="seconds", ylabel="kHz")
     bands = log_mel(sound)
-    panels[2].imshow(bands, origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
+    panels[2].imshow(bands, origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
     panels[2].set(title="3  mel bands", xlabel="frame", ylabel="band")
-    panels[3].imshow(_apart(bands, piece), origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
+    panels[3].imshow(_apart(bands, piece), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
     count = len(pieces(bands, piece))
     _bare(panels[3])
     panels[3].set_title(f"4  {count} tokens", loc="left")
@@ -105,10 +115,10 @@ def draw_voices(sounds: Mapping[str, Float[Tensor, "digit time"]]) -> Figure:
     """The mel bands of the ten digits, a row for each voice."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5), dpi=62)
+    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5))
     for number, (row, (name, clips)) in enumerate(zip(np.atleast_2d(panels), sounds.items(), strict=True)):
         for digit, (axes, clip) in enumerate(zip(row, clips, strict=True)):
-            axes.imshow(log_mel(clip), origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
+            axes.imshow(log_mel(clip), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
             _bare(axes, "" if number else DIGITS[digit], 12)
         row[0].set_ylabel(name, fontsize=9.5)
     figure.suptitle("Ten words, two mouths: the same paths, moved", x=0.01, ha="left", fontsize=12, fontweight="bold")
@@ -151,7 +161,7 @@ def draw_read_back(result: ReadBack) -> Figure:
         zip(result.said, result.heard, result.sounds, result.chances, strict=True)
     ):
         above, below = panels[:, column]
-        above.imshow(log_mel(sound), origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
+        above.imshow(log_mel(sound), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
         _bare(above, f"said {said}")
         below.bar(range(10), chances, color=COLORS[0] if said == heard else COLORS[1])
         below.set(ylim=(0, 1.05), xticks=range(10), yticks=[0, 0.5, 1] if not column else [])
