@@ -82,7 +82,7 @@ def draw_similarities(scenes: Sequence[Scene], texts: Sequence[str], cosines: Fl
     from matplotlib.patches import Rectangle
 
     count = len(scenes)
-    figure = plt.figure(figsize=(9.6, 0.62 * count + 2.4))
+    figure = plt.figure(figsize=(9.6, 0.62 * count + 2.4), dpi=80)
     grid = figure.add_gridspec(count, 2, width_ratios=(1, 11), wspace=0.02, hspace=0.04)
     for row, scene in enumerate(scenes):
         _picture(figure.add_subplot(grid[row, 0]), scene)
