@@ -113,7 +113,7 @@ def draw_found(asked: str, scenes: Sequence[Scene], cosines: Float[Tensor, " ima
     from tfbook.plot.house import literal
 
     best = cosines.topk(count)
-    figure, panels = plt.subplots(1, count, figsize=(1.75 * count, 2.7))
+    figure, panels = plt.subplots(1, count, figsize=(1.75 * count, 2.7), dpi=80)
     for axes, cosine, row in zip(panels, best.values.tolist(), best.indices.tolist(), strict=True):
         _picture(axes, scenes[row], f"{cosine:.2f}")
         axes.set_xlabel(_wrapped(str(scenes[row])), fontsize=8.5)

@@ -156,7 +156,9 @@ def draw_read_back(result: ReadBack) -> Figure:
     import matplotlib.pyplot as plt
 
     count = len(result.said)
-    figure, panels = plt.subplots(2, count, figsize=(max(2.1 * count, 4.2), 3.6), squeeze=False, height_ratios=(1.2, 1))
+    figure, panels = plt.subplots(
+        2, count, figsize=(max(2.1 * count, 4.2), 3.6), squeeze=False, height_ratios=(1.2, 1), dpi=90
+    )
     for column, (said, heard, sound, chances) in enumerate(
         zip(result.said, result.heard, result.sounds, result.chances, strict=True)
     ):
