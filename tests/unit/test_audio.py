@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tfbook.models.audio import AudioConfig, AudioTransformer, log_mel, mel, mel_bands, pieces, spectrogram
+from tfbook.models.audio import AudioConfig, AudioTransformer, cut_into_pieces, log_mel, mel, mel_bands, spectrogram
 from tfbook.models.vit import Vit, VitConfig
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -56,14 +56,14 @@ def test_silence_has_the_floors_logarithm() -> None:
 
 def test_pieces_are_cut_row_by_row() -> None:
     picture = torch.arange(24).float().view(4, 6)
-    assert pieces(picture, (2, 3)).tolist() == [
+    assert cut_into_pieces(picture, (2, 3)).tolist() == [
         [0, 1, 2, 6, 7, 8],
         [3, 4, 5, 9, 10, 11],
         [12, 13, 14, 18, 19, 20],
         [15, 16, 17, 21, 22, 23],
     ]
     with pytest.raises(ValueError, match=r"size is \(3, 3\) and pictures are 4 × 6; expected it to divide both sides"):
-        pieces(picture, (3, 3))
+        cut_into_pieces(picture, (3, 3))
 
 
 def test_with_squares_it_is_a_vit_over_the_picture() -> None:

@@ -215,6 +215,7 @@ def test_stored_contest_says_what_the_lesson_says() -> None:
     assert claims[11] <= SENSE_BOUNDS[11].threshold
     assert claims[12] >= SENSE_BOUNDS[12].threshold
     means = rows.groupby("model")[["another color", "caption found"]].mean()
+    assert means.loc["words as labels", "caption found"] > means.loc["CLIP", "caption found"]
     assert means.loc["CLIP", "another color"] > 0.97
     assert means.loc["color histograms, linear", "caption found"] > 0.3
     bags = rows[rows.model.isin(["words as labels", "color histograms, linear"])]

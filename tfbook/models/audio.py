@@ -32,8 +32,8 @@ def spectrogram(
     """
     if sound.shape[-1] < window:
         raise ValueError(f"sound has {sound.shape[-1]} samples; expected at least window, {window}")
-    frames = sound.unfold(-1, window, hop) * torch.hann_window(window, device=sound.device)
-    return torch.fft.rfft(frames.float()).abs().square().mT
+    frames = sound.unfold(-1, window, hop) * torch.hann_window(window, dtype=sound.dtype, device=sound.device)
+    return torch.fft.rfft(frames).abs().square().mT
 
 
 def mel(hz: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -58,7 +58,9 @@ def log_mel(
     return (mel_bands(bands, energy.shape[-2], rate).to(energy) @ energy + FLOOR).log()
 
 
-def pieces(picture: Float[Tensor, "*batch mel frame"], size: tuple[int, int]) -> Float[Tensor, "*batch patch value"]:
+def cut_into_pieces(
+    picture: Float[Tensor, "*batch mel frame"], size: tuple[int, int]
+) -> Float[Tensor, "*batch patch value"]:
     """Cuts a picture into pieces of `size` (bands, frames), row by row of pieces, each one vector, band by band.
 
     Raises ValueError unless `size` divides the picture.
@@ -122,14 +124,18 @@ class AudioTransformer(nn.Module):
     def __init__(self, labels: int, config: AudioConfig):
         super().__init__()
         self.config = config
-        self.cut: Callable[[Tensor, tuple[int, int]], Tensor] = pieces
+        self.cut: Callable[[Tensor, tuple[int, int]], Tensor] = cut_into_pieces
         self.embed = nn.Linear(config.piece[0] * config.piece[1], config.d_model)
         self.stack = Stack(config)
         self.head = nn.Linear(config.d_model, labels)
         self.head.apply(init_weights)
 
     def picture(self, sound: Float[Tensor, "batch time"]) -> Float[Tensor, "batch mel frame"]:
+<<<<<<< HEAD
         """The logarithms with mean 0 and standard deviation 1 over each sound.
+=======
+        """The logarithms that the blocks see, with mean 0 and standard deviation 1 over each sound.
+>>>>>>> w-h19b
 
         Raises ValueError for sounds of another length than `config.samples`.
         """

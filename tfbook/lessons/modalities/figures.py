@@ -79,7 +79,7 @@ def draw_landscape() -> Figure:
     import matplotlib.pyplot as plt
     from matplotlib.patches import FancyBboxPatch, Rectangle
 
-    figure, axes = plt.subplots(figsize=(9.6, 4.3))
+    figure, axes = plt.subplots(figsize=(9.6, 4.3), dpi=85)
     rows = len(FIELDS)
     colors = [*COLORS[:3], GREEN, "#9a5c4a"]
     for number, ((name, before, cut), color) in enumerate(zip(FIELDS, colors, strict=True)):

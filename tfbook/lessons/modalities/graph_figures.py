@@ -191,7 +191,7 @@ def draw_tree(fits: Mapping[str, tuple[Float[Tensor, "node 2"], float]], edges: 
     import matplotlib.pyplot as plt
     from matplotlib.patches import Circle
 
-    figure, panels = plt.subplots(1, len(fits), figsize=(9, 4.3), dpi=80)
+    figure, panels = plt.subplots(1, len(fits), figsize=(9, 4.3), dpi=72)
     for axes, (name, (found, error)) in zip(panels, fits.items(), strict=True):
         at = found.numpy()
         for one, other in edges:

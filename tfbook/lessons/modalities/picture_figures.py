@@ -149,9 +149,9 @@ def draw_swaps(rows: DataFrame, kinds: Sequence[str]) -> Figure:
             if len(own) > 1:
                 axes.plot([x] * len(own), 100 * own[kind], "o", color=INK, markersize=3)
     axes.axhline(50, color=EDGE, linestyle=":", linewidth=1.2)
-    axes.text(len(kinds) - 0.52, 51, "a coin", color=SOFT, fontsize=9, ha="right")
+    axes.text(0.5, 51, "a coin", color=SOFT, fontsize=9, ha="center")
     axes.set_xticks(range(len(kinds)), kinds)
-    axes.set(title="Which words, it knows; in which order, less so", ylabel="true caption wins, %", ylim=(0, 112))
+    axes.set(title="CLIP knows which words belong, hardly in which order", ylabel="true caption wins, %", ylim=(0, 112))
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
     return figure
 

@@ -225,7 +225,7 @@ def swaps_of(scene: Scene) -> dict[str, str]:
 
 
 def foils_of(scene: Scene) -> list[str]:
-    """What teaches order: the swaps of a scene of two objects, and nothing for others."""
+    """Captions that teach order: the swaps of a scene of two objects, and nothing for others."""
     return [text for kind, text in swaps_of(scene).items() if "swapped" in kind] if len(scene.objects) == 2 else []
 
 

@@ -18,7 +18,7 @@ from tfbook import runtime, training
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment
 from tfbook.data.spoken import Spoken, Voice, recorded, speaker, spoken
-from tfbook.models.audio import AudioConfig, AudioTransformer, log_mel, pieces
+from tfbook.models.audio import AudioConfig, AudioTransformer, cut_into_pieces, log_mel
 from tfbook.models.patch_mixers import NoMixer
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def share_heard(model: AudioTransformer, data: Spoken) -> float:
 
 
 def standardized_pictures(sounds: Float[Tensor, "clip time"]) -> Float[Tensor, "clip mel frame"]:
-    """What the model sees: logarithms of energies, with mean 0 and standard deviation 1 over each clip."""
+    """Logarithms of energies as the model sees them, with mean 0 and standard deviation 1 over each clip."""
     values = log_mel(sounds)
     values = values - values.mean(dim=(1, 2), keepdim=True)
     return values / values.std(dim=(1, 2), keepdim=True)
@@ -239,4 +239,4 @@ def sound_claims(rows: DataFrame) -> dict[int, float]:
 
 def plain_cut(picture: Float[Tensor, "batch mel frame"], bands: int, steps: int) -> Float[Tensor, "batch patch value"]:
     """The package's pieces, as the exercise asks for them."""
-    return pieces(picture, (bands, steps))
+    return cut_into_pieces(picture, (bands, steps))

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tfbook.data.spoken import DIGITS, RATE
-from tfbook.models.audio import log_mel, pieces, spectrogram
+from tfbook.models.audio import cut_into_pieces, log_mel, spectrogram
 from tfbook.plot.house import COLORS, INK, SOFT
 
 if TYPE_CHECKING:
@@ -88,8 +88,13 @@ def draw_from_wave_to_tokens(sound: Float[Tensor, " time"], piece: tuple[int, in
     bands = log_mel(sound)
     panels[2].imshow(bands, origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
     panels[2].set(title="3  mel bands", xlabel="frame", ylabel="band")
+<<<<<<< HEAD
     panels[3].imshow(_apart(bands, piece), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
     count = len(pieces(bands, piece))
+=======
+    panels[3].imshow(_apart(bands, piece), origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
+    count = len(cut_into_pieces(bands, piece))
+>>>>>>> w-h19b
     _bare(panels[3])
     panels[3].set_title(f"4  {count} tokens", loc="left")
     panels[3].set_xlabel(f"{piece[0]} bands × {piece[1]} frames each")
