@@ -131,11 +131,7 @@ class AudioTransformer(nn.Module):
         self.head.apply(init_weights)
 
     def picture(self, sound: Float[Tensor, "batch time"]) -> Float[Tensor, "batch mel frame"]:
-<<<<<<< HEAD
         """The logarithms with mean 0 and standard deviation 1 over each sound.
-=======
-        """The logarithms that the blocks see, with mean 0 and standard deviation 1 over each sound.
->>>>>>> w-h19b
 
         Raises ValueError for sounds of another length than `config.samples`.
         """

@@ -88,13 +88,8 @@ def draw_from_wave_to_tokens(sound: Float[Tensor, " time"], piece: tuple[int, in
     bands = log_mel(sound)
     panels[2].imshow(bands, origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
     panels[2].set(title="3  mel bands", xlabel="frame", ylabel="band")
-<<<<<<< HEAD
     panels[3].imshow(_apart(bands, piece), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
-    count = len(pieces(bands, piece))
-=======
-    panels[3].imshow(_apart(bands, piece), origin="lower", aspect="auto", cmap=SHADES, vmin=-6)
     count = len(cut_into_pieces(bands, piece))
->>>>>>> w-h19b
     _bare(panels[3])
     panels[3].set_title(f"4  {count} tokens", loc="left")
     panels[3].set_xlabel(f"{piece[0]} bands × {piece[1]} frames each")
