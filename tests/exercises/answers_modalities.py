@@ -118,7 +118,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.gat, gat_over_queries, "the softmax runs over the queries"),
     (ex.returns, returns_of_where_it_ends, "case 1 of 3"),
     (ex.returns, returns_of_counts, "these are counts of walks"),
-    (ex.along_edges, along_by_the_mean, "case 1 of 3"),
+    (ex.along_edges, along_by_the_mean, "case 1 of 4"),
     (ex.along_edges, along_weighted_afterwards, "no longer sum to 1"),
     *senses.WRONG,
 ]

@@ -116,7 +116,7 @@ def _heads() -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
             randn(5, seed=7),
             (_edges(1, 5, 8) | _loops(_edges(1, 5, 8)))[0],
         ),
-        (300 * randn(3, 2, seed=9), randn(2, seed=10), randn(2, seed=11), torch.eye(3, dtype=torch.bool)),
+        (-300 * randn(3, 2, seed=9).abs(), randn(2, seed=10).abs(), randn(2, seed=11).abs(), torch.eye(3).bool()),
     ]
 
 
