@@ -20,10 +20,12 @@ from tfbook.attention.scoring import SCORES
 from tfbook.models.adapters import add_lora
 from tfbook.models.adaptive import AdaptiveSteps
 from tfbook.models.attentive_cnn import AttentiveCnn
+from tfbook.models.audio import AudioConfig, AudioTransformer
 from tfbook.models.bert import BERT, Bert, BertForPretraining, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert, Electra
 from tfbook.models.blocks import Config, PostNorm
 from tfbook.models.captioner import Captioner, CaptionerConfig
+from tfbook.models.clip import Clip, ImageTower, TextTower
 from tfbook.models.cnn import Cnn
 from tfbook.models.conformer import Conformer, ConformerConfig
 from tfbook.models.conv_mixer import ConvMixer, ConvMixerConfig
@@ -33,6 +35,7 @@ from tfbook.models.experts import MixtureOfExperts
 from tfbook.models.feed_forward import SwiGLU
 from tfbook.models.gated import GatedLinearAttention, Lstm, MinGru
 from tfbook.models.gpt import Gpt
+from tfbook.models.graphs import GraphConfig, GraphNet, GraphTransformer
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.memory_network import MemoryConfig, MemoryNetwork
 from tfbook.models.norms import BatchNorm, RMSNorm
@@ -51,6 +54,7 @@ from tfbook.models.seq2seq import (
 )
 from tfbook.models.state_spaces import S4D, Mamba
 from tfbook.models.swin import Swin, SwinConfig
+from tfbook.models.tabular import FTTransformer, TableConfig
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.turing_machine import CONTROLLERS, MachineConfig, TuringMachine
 from tfbook.models.vit import Deit, Vit, VitConfig
@@ -185,6 +189,27 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], list[str]]] = {  # and the name
     },
     "pointer network": (lambda: PointerNetwork(PointerConfig(d_input=2, d_hidden=6)), [BIASES, r"^(first|stop)$"]),
     "adaptive steps": (lambda: AdaptiveSteps(nn.Linear(8, 8), 8, most=3), [BIASES]),
+    "FT-Transformer": (
+        lambda: FTTransformer(3, TableConfig(numbers=2, categories=(3,), d_model=8, heads=2, d_ff=8, layers=1)),
+        [BIASES, NORMS, r"^token$", r"^tokenizer\.(weight|missing|table_bias)$"],
+    ),
+    "graph convolution": (lambda: GraphNet(2, 3, kind="convolution", d_model=8, heads=2), [BIASES]),
+    "GATv2": (lambda: GraphNet(2, 3, kind="dynamic attention", d_model=8, heads=2), [BIASES, r"\.a$"]),
+    "graph Transformer": (
+        lambda: GraphTransformer(3, GraphConfig(d_input=2, d_model=8, heads=2, d_ff=8, layers=1)),
+        [BIASES, NORMS],
+    ),
+    "CLIP": (
+        lambda: Clip(ImageTower(5, IMAGES), TextTower(9, 5, SIZES)),
+        [
+            BIASES,
+            NORMS,
+            r"stack\.position\.embedding$",
+            r"images\.(tokens\.0|patches\.layers\.\d+\.1\.weight)$",
+            "scale$",
+        ],
+    ),
+    "audio": (lambda: AudioTransformer(3, AudioConfig(d_model=8, heads=2, d_ff=8, layers=1)), [BIASES, NORMS]),
     "captioner": (
         lambda: Captioner(CaptionerConfig(vocab=9, height=8, width=8, backbone=(4, 8), d_features=8)),
         [BIASES, r"^encoder\.position\.embedding$", r"^encoder\.layers\.\d+\.1\.weight$"],

@@ -32,10 +32,12 @@ from tfbook.models import (
     adapters,
     adaptive,
     attentive_cnn,
+    audio,
     bert,
     bert_variants,
     blocks,
     captioner,
+    clip,
     cnn,
     config,
     conformer,
@@ -46,6 +48,7 @@ from tfbook.models import (
     feed_forward,
     gated,
     gpt,
+    graphs,
     language_model,
     memory_network,
     norms,
@@ -60,6 +63,7 @@ from tfbook.models import (
     state_spaces,
     states,
     swin,
+    tabular,
     transformer,
     turing_machine,
     vit,
@@ -78,13 +82,17 @@ WAVE_NET = wave_net.WaveNetConfig(levels=9, d_model=8, d_skip=4, dilations=(1, 2
 PIXEL_CNN = pixel_cnn.PixelCnnConfig(levels=2, d_model=8, layers=1)
 CONV_MIXER = conv_mixer.ConvMixerConfig(d_model=8, layers=1, kernel=3, channels=1)
 DETR = detr.DetrConfig(d_model=8, heads=2, d_ff=12, layers=1, height=8, width=8, channels=1, backbone=(4,), queries=3)
+TABLE = tabular.TableConfig(numbers=5, categories=(8,), d_model=8, heads=2, d_ff=12, layers=1)
+GRAPH = graphs.GraphConfig(d_input=8, d_model=8, heads=2, d_ff=12, layers=1)
 MEMORY = memory_network.MemoryConfig(vocab=9, sentences=4, d_model=6, hops=2)
 CAPTIONER = captioner.CaptionerConfig(vocab=9, height=8, width=8, channels=1, backbone=(4,), d_features=8, d_hidden=6)
+AUDIO = audio.AudioConfig(d_model=8, heads=2, d_ff=12, layers=1, window=16, hop=8, bands=4, frames=4, piece=(2, 2))
 MACHINE = turing_machine.MachineConfig(d_input=8, d_output=3, slots=6, width=4, d_hidden=5)
 POINTER = pointer_network.PointerConfig(d_input=8, d_hidden=6)
 WORDS = seq2seq.Seq2SeqConfig(source_vocab=9, target_vocab=9, d_embed=4, d_hidden=6)
 IDS, LENGTHS, IMAGES = torch.tensor([[4, 5, 6, 7], [5, 4, 0, 0]]), torch.tensor([4, 2]), torch.rand(2, 1, 8, 8)
 X, HEADS, ALLOWED = torch.randn(2, 5, 8), torch.randn(2, 2, 5, 4), torch.rand(5, 5) < 0.7
+EDGES = (ALLOWED | ALLOWED.T).expand(2, 5, 5)
 PAIRS = [Pair(("a", "b"), ("c",)), Pair(("b",), ("d", "c")), Pair(("a",), ("d",))]
 VOCABULARY = Vocabulary(pair.source + pair.target for pair in PAIRS)
 
@@ -99,6 +107,10 @@ def _translator(decoder: type[seq2seq.RecurrentDecoder]) -> seq2seq.Translator:
 
 def _transformer() -> transformer.Transformer:
     return transformer.Transformer(transformer.Encoder(9, SMALL), transformer.Decoder(9, SMALL))
+
+
+def _clip() -> clip.Clip:
+    return clip.Clip(clip.ImageTower(5, VIT), clip.TextTower(9, 5, SMALL))
 
 
 def _encoder() -> sentence_encoder.SentenceEncoder:
@@ -231,6 +243,17 @@ MODULES: dict[type, tuple[Callable[[], Any], Use]] = {
     captioner.ImageEncoder: (lambda: captioner.ImageEncoder(CAPTIONER), lambda m: list(m(IMAGES))),
     captioner.CaptionDecoder: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).weights),
     captioner.Captioner: (lambda: captioner.Captioner(CAPTIONER), lambda m: m(IMAGES, IDS).logits),
+    audio.AudioTransformer: (lambda: audio.AudioTransformer(3, AUDIO), lambda m: m(X.reshape(2, 40))),
+    clip.ConvolutionalPatches: (lambda: clip.ConvolutionalPatches(1, 4, 8), lambda m: m(IMAGES)),
+    clip.ImageTower: (lambda: clip.ImageTower(5, VIT), lambda m: [m(IMAGES), m.places(IMAGES)]),
+    clip.TextTower: (lambda: clip.TextTower(9, 5, SMALL), lambda m: m(IDS, LENGTHS)),
+    clip.Clip: (_clip, lambda m: m(IMAGES, IDS, LENGTHS)),
+    tabular.FeatureTokenizer: (lambda: tabular.FeatureTokenizer(5, (8,), 8), lambda m: m(X[..., 0], IDS[:, :1])),
+    tabular.FTTransformer: (lambda: tabular.FTTransformer(3, TABLE), lambda m: m(X[..., 0], IDS[:, :1])),
+    graphs.GraphConvolution: (lambda: graphs.GraphConvolution(8, 4), lambda m: m(X, EDGES)),
+    graphs.GraphAttention: (lambda: graphs.GraphAttention(8, 4, 2), lambda m: m(X, EDGES)),
+    graphs.GraphNet: (lambda: graphs.GraphNet(8, 3, kind="dynamic attention"), lambda m: m(X, EDGES)),
+    graphs.GraphTransformer: (lambda: graphs.GraphTransformer(3, GRAPH), lambda m: m(X, EDGES)),
     memory_network.MemoryNetwork: (
         lambda: memory_network.MemoryNetwork(MEMORY),
         lambda m: list(m(IDS.reshape(1, 4, 2), IDS[:1])),
@@ -306,9 +329,12 @@ VALUES: dict[type, tuple[Callable[[], Any], Use]] = {
     conv_mixer.ConvMixerConfig: (lambda: CONV_MIXER, lambda m: [torch.tensor(m.kernel)]),
     detr.DetrConfig: (lambda: DETR, lambda m: [torch.tensor(m.grid)]),
     captioner.CaptionerConfig: (lambda: CAPTIONER, lambda m: [torch.tensor(m.grid)]),
+    audio.AudioConfig: (lambda: AUDIO, lambda m: [torch.tensor(m.samples)]),
     detr.Detections: (lambda: detr.Detections(X, X[..., :4]), list),
     captioner.Captioned: (lambda: captioner.Captioned(IDS, X), list),
     captioner.CaptionState: (lambda: captioner.CaptionState(X[0], X[1], X), list),
+    tabular.TableConfig: (lambda: TABLE, lambda m: [torch.tensor(m.time)]),
+    graphs.GraphConfig: (lambda: GRAPH, lambda m: [torch.tensor(m.d_input)]),
     memory_network.MemoryConfig: (lambda: MEMORY, lambda m: [torch.tensor(m.hops)]),
     memory_network.MemoryReading: (lambda: memory_network.MemoryReading(X, X), list),
     seq2seq.Seq2SeqConfig: (lambda: WORDS, lambda m: [torch.tensor(m.d_memory)]),

@@ -16,9 +16,11 @@ from tfbook.attention import POSITIONS, MultiHeadAttention, fused, softmax
 from tfbook.attention.efficient import Banded, BigBird, BlockSparse, Linear, Lsh, Performer, Tiled
 from tfbook.attention.grouped_query import GroupedQueryAttention
 from tfbook.generation.captured import Captured, can_be_captured
+from tfbook.models.audio import AudioConfig, AudioTransformer
 from tfbook.models.bert import BERT, Bert, Classifier, MaskedLanguageModel, Tagger
 from tfbook.models.bert_variants import Albert
 from tfbook.models.blocks import Config, PostNorm
+from tfbook.models.clip import Clip, ImageTower, TextTower
 from tfbook.models.cnn import Cnn
 from tfbook.models.conformer import Conformer, ConformerConfig
 from tfbook.models.convolutions import DilatedConvolution, GatedConvolution
@@ -26,11 +28,13 @@ from tfbook.models.experts import MixtureOfExperts, dense_dispatch
 from tfbook.models.feed_forward import SwiGLU
 from tfbook.models.gated import MinGru
 from tfbook.models.gpt import GPT2, Gpt
+from tfbook.models.graphs import GraphConfig, GraphNet, GraphTransformer
 from tfbook.models.language_model import BidirectionalModel, LanguageModel
 from tfbook.models.norms import RMSNorm
 from tfbook.models.pixel_cnn import PixelCnn, PixelCnnConfig
 from tfbook.models.reward import RewardModel
 from tfbook.models.scans import parallel_scan
+from tfbook.models.tabular import FTTransformer, TableConfig
 from tfbook.models.transformer import Decoder, Encoder, Transformer
 from tfbook.models.turing_machine import CONTROLLERS, MachineConfig, TuringMachine
 from tfbook.models.vit import Deit, Vit, VitConfig
@@ -42,6 +46,7 @@ SMALL = Config(**SIZES)
 IDS, LENGTHS = torch.arange(36).view(3, 12), torch.tensor([12, 7, 3])
 IMAGES = torch.linspace(-1, 1, 3 * 3 * 8 * 8).view(3, 3, 8, 8)
 BITS = torch.linspace(-1, 1, 3 * 5 * 4).view(3, 5, 4)
+FULL = torch.ones(3, 5, 5, dtype=torch.bool).triu(1) | torch.ones(3, 5, 5, dtype=torch.bool).tril(-1)
 MACHINE = MachineConfig(d_input=4, d_output=3, slots=6, width=5, d_hidden=8)
 IMAGE_SIZES = VitConfig(**SIZES, height=8, width=8, patch=4)
 
@@ -103,6 +108,22 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     "WaveNet": (lambda: WaveNet(WaveNetConfig(levels=VOCAB, d_model=8, dilations=(1, 2, 4))), (IDS,)),
     "Conformer": (lambda: Conformer(ConformerConfig(**SIZES, kernel=5)), (torch.linspace(-1, 1, 576).view(3, 12, 16),)),
     "PixelCNN": (lambda: PixelCnn(PixelCnnConfig(levels=VOCAB, d_model=8)), (IDS.view(3, 3, 4),)),
+    "FT-Transformer": (
+        lambda: FTTransformer(3, TableConfig(numbers=4, categories=(13, 13), d_model=16, heads=4, layers=1)),
+        (BITS[:, 0], IDS[:, :2] // 3),
+    ),
+    "graph Transformer": (lambda: GraphTransformer(3, GraphConfig(d_input=4, d_model=16)), (BITS, FULL)),
+    "GAT": (lambda: GraphNet(4, 3, kind="attention", d_model=16), (BITS, FULL)),
+    "CLIP": (
+        lambda: Clip(ImageTower(8, replace(IMAGE_SIZES, tokens=0)), TextTower(VOCAB, 8, SMALL)),
+        (IMAGES, IDS, LENGTHS),
+    ),
+    "audio": (
+        lambda: AudioTransformer(
+            4, AudioConfig(**(SIZES | {"max_length": 4}), window=16, hop=8, bands=4, frames=4, piece=(2, 2))
+        ),
+        (torch.linspace(-1, 1, 120).view(3, 40).sin(),),
+    ),
     "CNN": (lambda: Cnn(4, width=4, stages=2), (IMAGES,)),
     **{
         f"Turing machine, {name}": (partial(TuringMachine, replace(MACHINE, controller=name)), (BITS,))

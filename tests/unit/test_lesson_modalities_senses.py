@@ -1,0 +1,263 @@
+"""Lesson 19's sounds and images with texts: tasks by their definitions, the shipped CLIP at work, what was stored."""
+
+import pytest
+import torch
+
+from tfbook.course.experiments import stored
+from tfbook.course.listening import audio_player
+from tfbook.data.scenes import RARE, SceneObject, compose
+from tfbook.data.spoken import Spoken, Voice, spoken
+from tfbook.lessons.modalities import (
+    asking,
+    picture_contest,
+    picture_figures,
+    pictures_and_words,
+    sound,
+    sound_figures,
+)
+from tfbook.lessons.modalities.sound_answers import SENSE_ANSWERS
+from tfbook.lessons.modalities.sound_claims import SENSE_BOUNDS
+from tfbook.models.audio import log_mel
+from tfbook.plot import style
+
+pytestmark = pytest.mark.usefixtures("float32")
+
+
+@pytest.fixture(scope="module")
+def clip():
+    return pictures_and_words.shipped_clip()
+
+
+# ---- sound -----------------------------------------------------------------------------------------------------------
+
+
+def few_clips() -> Spoken:
+    return spoken([0, 1])
+
+
+def test_training_begins_to_hear_digits_and_uses_the_readers_cut() -> None:
+    calls, data = [], few_clips()
+
+    def cut(picture: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
+        calls.append(size)
+        return sound.plain_cut(picture, *size)
+
+    model = sound.listener(cut=cut)
+    history = sound.train(model, data, steps=25)
+    assert history.loss[-1] < 0.7 * history.loss[0]
+    assert set(calls) == {(32, 4)}
+    assert sound.share_heard(model, data) > 0.3
+
+
+def test_a_batch_is_the_picture_moved_in_time_under_noise() -> None:
+    data, model = few_clips(), sound.listener()
+    batch = sound.picture_batches(data, model, seed=3)(5)
+    assert torch.equal(batch.pictures, sound.picture_batches(data, model, seed=3)(5).pictures)
+    pictures = model.picture(data.sounds)
+    for picture, digit in zip(batch.pictures[:5], batch.digits[:5].tolist(), strict=True):
+        own = pictures[data.digits == digit]
+        errors = [
+            float((picture - one.roll(shift, -1)).std())
+            for one in own
+            for shift in range(-sound.SHIFT, sound.SHIFT + 1)
+        ]
+        assert min(errors) == pytest.approx(sound.HISS, rel=0.1)
+
+
+def test_rivals_see_the_same_bands_and_their_settings_are_chosen_elsewhere() -> None:
+    data = spoken(range(3))
+    rows = sound.rival_rows(data, few_clips(), few_clips())
+    assert {row["model"] for row in rows} == {
+        f"{kind}, {name}" for kind in ("linear", "neighbors") for name in sound.FEATURES
+    }
+    assert all(0 <= row["right"] <= 1 for row in rows)
+    model = sound.listener()
+    torch.testing.assert_close(
+        sound.standardized_pictures(data.sounds), model.picture(data.sounds), rtol=1e-3, atol=1e-4
+    )
+
+
+def test_a_number_is_said_digit_by_digit() -> None:
+    result = sound.read_back(sound.listener(), "0407", Voice())
+    assert (result.said, len(result.heard), result.sounds.shape[0]) == ("0407", 4, 4)
+    torch.testing.assert_close(result.chances.sum(dim=1), torch.ones(4))
+    assert len(audio_player(result.sound).data) < 45_000
+    with pytest.raises(ValueError, match="number is '12a'; expected 1 to 6 digits"):
+        sound.say("12a", Voice())
+
+
+def test_stored_digits_say_what_the_lesson_says() -> None:
+    rows = stored("modalities.digits").frame
+    means = rows.groupby("model").right.mean()
+    ours = rows[rows.model == "Transformer, strips"].right
+    assert len(ours) == 3
+    assert ours.min() > 0.965
+    linear = means[means.index.str.startswith("linear")]
+    assert linear.idxmax() == "linear, average and spread"
+    assert 0.9 < linear.max() < ours.min()
+    assert means["Transformer, squares"] < linear["linear, average spectrum"]
+    assert abs(means["strips without positions"] - ours.mean()) < 0.01
+    assert 0.02 < ours.mean() - means["strips without attention"] < 0.05
+    assert sound.sound_claims(rows)[9] >= SENSE_BOUNDS[9].threshold
+
+
+def test_stored_voices_say_what_the_lesson_says() -> None:
+    means = stored("modalities.harder_voices").frame.groupby("change").right.mean()
+    usual = means["as in training"]
+    assert usual > 0.97
+    assert min(means["slow (0.65)"], means["fast (1.7)"]) > usual - 0.03
+    assert 0.15 < usual - means["a child's mouth (1.35)"] < 0.25
+    assert means["noise 0.4"] < 0.25
+
+
+# ---- images with texts -----------------------------------------------------------------------------------------------
+
+
+def two() -> object:
+    things = [SceneObject("heart", "red", x=0.7, y=0.3), SceneObject("fish", "blue", x=0.28, y=0.7)]
+    return compose(things, ground="sand", side=pictures_and_words.SIDE)
+
+
+def test_swaps_are_false_and_hold_the_words_they_should() -> None:
+    swaps = pictures_and_words.swaps_of(two())
+    assert str(two()) == "a blue fish left of a red heart"
+    assert swaps["places swapped"] == "a red heart left of a blue fish"
+    assert swaps["colors swapped"] == "a red fish left of a blue heart"
+    assert swaps["another color"] == "a yellow fish left of a red heart"
+    for scene in pictures_and_words.IN_TWOS.take("test", 40):
+        assert not set(pictures_and_words.swaps_of(scene).values()) & set(pictures_and_words.told(scene))
+
+
+def test_twins_are_found_by_their_captions() -> None:
+    scenes = pictures_and_words.ALONE.take("train", 60)
+    texts = [str(scene) for scene in scenes]
+    same = pictures_and_words.pairs_of(scenes, texts).same
+    expected = torch.tensor([[one == other for other in texts] for one in texts])
+    assert torch.equal(same, expected)
+    assert same.sum() > 60, "otherwise there are no twins"
+
+
+def test_foils_are_true_of_no_image() -> None:
+    scenes = pictures_and_words.IN_TWOS.take("train", 30)
+    pairs = pictures_and_words.batches(scenes, 16, seed=1, foils=pictures_and_words.foils_of)(0)
+    assert pairs.same.shape[0] == 16
+    assert pairs.same.shape[1] > 16
+    assert not pairs.same[:, 16:].any()
+    assert pairs.same[:, :16].diagonal().all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("a red car", "unknown word 'car'"), ("", "has 0 words"), ("a " * 17, "has 17 words")]
+)
+def test_a_text_has_words_that_captions_have(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pictures_and_words.text_ids([text])
+
+
+def test_close_ups_hold_no_rare_look() -> None:
+    scenes = pictures_and_words.close_ups("train", 50)
+    assert not {(scene.objects[0].kind, scene.objects[0].color) for scene in scenes} & RARE
+    assert scenes[0].image.shape == (3, 32, 32)
+
+
+def test_a_few_steps_with_a_readers_loss_train() -> None:
+    used = []
+
+    def loss(scores: torch.Tensor, same: torch.Tensor) -> torch.Tensor:
+        used.append(same.shape)
+        return pictures_and_words.plain_loss(scores, same)
+
+    _, history = pictures_and_words.trained_clip(
+        pictures_and_words.close_ups("train", 60), loss=loss, steps=12, size=24, lr=2e-3
+    )
+    assert len(used) == 12
+    assert sum(history.loss[-3:]) < 0.95 * sum(history.loss[:3])
+
+
+def test_a_bag_of_words_cannot_see_a_swap() -> None:
+    scenes = pictures_and_words.IN_TWOS.take("test", 8)
+    texts = [(str(scene), pictures_and_words.swaps_of(scene)["places swapped"]) for scene in scenes]
+    for one, other in texts:
+        assert torch.equal(*picture_contest.bags([one, other]))
+
+
+def test_histograms_are_shares() -> None:
+    scenes = pictures_and_words.ALONE.take("test", 3)
+    shares = picture_contest.histograms(scenes, cells=2).square().unflatten(1, (64, 4))
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(3, 4))
+
+
+def test_the_shipped_clip_finds_captions_and_images(clip) -> None:
+    found = pictures_and_words.retrieved(pictures_and_words.scorer(clip), pictures_and_words.candidates(100))
+    assert min(found.values()) > 0.85
+
+
+def test_covering_an_object_matters_more_than_covering_ground(clip) -> None:
+    objects, ground = [], []
+    for scene in pictures_and_words.IN_TWOS.take("test", 20):
+        (falls,) = asking.covered_maps(clip, scene, [str(scene)]).values()
+        touched = scene.masks.any(dim=0).float().unfold(0, 8, 8).unfold(1, 8, 8).mean(dim=(2, 3))
+        objects.append(float(falls[touched > 0.3].mean()))
+        ground.append(float(falls[touched == 0].abs().mean()))
+    assert sum(objects) > 2 * sum(ground)
+
+
+def test_the_best_texts_of_a_scene_name_its_colors(clip) -> None:
+    best = asking.best_texts(clip, two())
+    assert len(asking.short_texts()) == 48 + 2 * 48 * 47
+    assert all("red" in text and "blue" in text for text in best.caption)
+
+
+def test_stored_contest_says_what_the_lesson_says() -> None:
+    rows = stored("modalities.images_and_captions").frame
+    claims = picture_contest.picture_claims(rows)
+    assert claims[10] >= SENSE_BOUNDS[10].threshold
+    assert claims[11] <= SENSE_BOUNDS[11].threshold
+    assert claims[12] >= SENSE_BOUNDS[12].threshold
+    means = rows.groupby("model")[["another color", "caption found"]].mean()
+    assert means.loc["words as labels", "caption found"] > means.loc["CLIP", "caption found"]
+    assert means.loc["CLIP", "another color"] > 0.97
+    assert means.loc["color histograms, linear", "caption found"] > 0.3
+    bags = rows[rows.model.isin(["words as labels", "color histograms, linear"])]
+    assert bags[["colors swapped", "places swapped"]].eq(0.5).all(axis=None)
+
+
+# ---- figures and texts -----------------------------------------------------------------------------------------------
+
+
+def test_figures_draw(clip) -> None:
+    import matplotlib.pyplot as plt
+
+    style()
+    result = sound.read_back(sound.listener(), 12, Voice())
+    rows = stored("modalities.digits").frame
+    contest = stored("modalities.images_and_captions").frame
+    score = pictures_and_words.scorer(clip)
+    scenes = pictures_and_words.candidates(6)
+    texts = [str(scene) for scene in scenes]
+    figures = [
+        sound_figures.draw_chord(result.sounds[0], {"C": 262.0}),
+        sound_figures.draw_from_wave_to_tokens(result.sounds[0], (8, 8), "A title"),
+        sound_figures.draw_voices({"one": few_clips().sounds[:10]}),
+        sound_figures.draw_digit_contest(rows, ours=[*sound.MODELS]),
+        sound_figures.draw_read_back(result),
+        picture_figures.draw_two_towers(48),
+        picture_figures.draw_similarities(scenes, texts, score(scenes, texts)),
+        picture_figures.draw_found(texts[0], scenes, score(scenes, texts[:1])[:, 0]),
+        picture_figures.draw_swaps(contest, picture_contest.SWAPS),
+        picture_figures.draw_places(two(), asking.place_maps(clip, two(), ["a red heart"]), "A title"),
+    ]
+    assert all(figure.get_axes() for figure in figures)
+    plt.close("all")
+
+
+def test_the_cut_picture_has_gaps_of_nothing() -> None:
+    bands = log_mel(few_clips().sounds[0])
+    apart = torch.from_numpy(sound_figures._apart(bands, (16, 40)))
+    assert apart.shape == (33, 81)
+    assert apart[16].isnan().all()
+    torch.testing.assert_close(apart[:16, :40], bands[:16, :40])
+
+
+def test_answers_begin_with_what_happened() -> None:
+    assert {*SENSE_ANSWERS} == {"strips", "swaps", "covered"}

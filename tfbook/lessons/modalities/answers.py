@@ -1,0 +1,41 @@
+"""Answers to the predictions of lesson 19: what came out, and why."""
+
+from tfbook.course.predictions import PredictionAnswers
+from tfbook.lessons.modalities.sound_answers import SENSE_ANSWERS
+
+answer = PredictionAnswers(
+    {
+        "stand": """
+Ridge regression stays far away, at 8 cones: it can neither make the step at $3 nor know that warmth is worth nothing
+in rain. Trees and your model both come close to 3. A split at $3 is a single node of a tree; your model has to build
+it from smooth pieces. The product *warm and dry* is easy for both, by splitting twice or by attending from one column
+to another.
+""",
+        "reasons": """
+Trees and FT-Transformer both, and about equally: R² falls from 0.93 to 0.80 and 0.82 (the noise leaves room for 0.95).
+The linear model loses nothing, since a linear function of turned axes is still a linear function. A tree asks about
+one column at a time, and turned columns mean nothing by themselves. FT-Transformer, too, begins with a token per
+column, so it shares the trees' taste.
+
+Sixteen useless columns cost nobody more than 0.03 here. With 1,800 rows, both learn to ignore them.
+""",
+        "blind": """
+Half of them: exactly what a coin gets. All unknown people have the same token, and without a mask they look at the
+same list, so they get the same answer. No training can help. Along the edges about 88% are right, and that is more
+than the classical rule, which takes means of friends again and again.
+""",
+        "hops": """
+It rises with each block: 73%, then 86% with two, 88% with four and 90% with six. With one block, a person hears
+friends only, and many have no known friend. Each further block lets news travel one step more.
+
+Now compare the networks: they are nearly equal. A graph convolution with 4 layers and 3,330 parameters gets 90%, one
+point more than our blocks with ten times as many. Its fixed average is already what this task needs.
+""",
+        "rings": """
+By nothing. Every node has the same token and two neighbors with the same tokens, so every weighted mean
+is the same, in the first block and in all that follow. Training cannot change that, and GCN and GAT are blind in the
+same way. (The theory behind this is the Weisfeiler–Leman test.)
+""",
+        **SENSE_ANSWERS,
+    }
+)

@@ -1,0 +1,93 @@
+"""The scoreboard of lesson 19: every task with our blocks, the best classical rival, and the trivial answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from tfbook.course.cost import parameters
+from tfbook.course.experiments import stored
+from tfbook.lessons.modalities.clubs import share_right, unseen_clubs
+from tfbook.lessons.modalities.rings import most_frequent
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+Scores = Mapping[str, Sequence[float]]  # "our blocks", "classical rival", "trivial" → a score for each seed
+
+
+def _of(runs: DataFrame, score: str, **wanted: object) -> list[float]:
+    """The scores of the runs whose columns have these values."""
+    for column, value in wanted.items():
+        runs = runs[runs[column] == value]
+    return [float(each) for each in runs[score]]
+
+
+def _best(runs: DataFrame, score: str, column: str, names: Sequence[str]) -> list[float]:
+    """The scores of the one of these models whose mean is highest, among those that have run."""
+    found = [scores for name in names if (scores := _of(runs, score, **{column: name}))]
+    return max(found, key=lambda scores: sum(scores) / len(scores))
+
+
+def scoreboard() -> dict[str, Scores]:
+    """The stored scores of each task; R² where a number is asked, shares of right answers elsewhere."""
+    tables, stand = stored("modalities.tables").frame, stored("modalities.reasons").frame
+    hops, codes = stored("modalities.hops").frame, stored("modalities.codes").frame
+    digits, pairs = stored("modalities.digits").frame, stored("modalities.images_and_captions").frame
+    classical, usual = ("boosted trees", "linear model"), stand[stand["variant"] == "as it is"]
+    cancer = tables[tables["table"] == "breast cancer"]
+    walks = codes[codes["sight"] == "+ return probabilities"]
+    listeners = [name for name in digits["model"].unique() if name.startswith(("linear", "neighbors"))]
+    rows = {
+        "table: ice cream (R²)": (
+            _of(usual, "test", model="FT-Transformer"),
+            _best(usual, "test", "model", classical),
+            [0.0],
+        ),
+        "table: breast cancer": (
+            _of(cancer, "test", model="FT-Transformer"),
+            _best(cancer, "test", "model", classical),
+            _of(cancer, "test", model="trivial"),
+        ),
+        "graph: clubs": (
+            _of(hops, "right", reader="our blocks along edges", layers=4),
+            _of(hops, "right", reader="GCN", layers=4),
+            [share_right(unseen_clubs().target * 0, unseen_clubs())],
+        ),
+        "graph: rings": (
+            _of(walks, "right", reader="our blocks along edges"),
+            _best(walks, "right", "reader", ("GCN", "boosted trees")),
+            [most_frequent()],
+        ),
+        "sound: digits": (
+            _of(digits, "right", model="Transformer, strips"),
+            _best(digits, "right", "model", listeners),
+            [0.1],
+        ),
+        "image with text: caption of 100": (
+            _of(pairs, "caption found", model="CLIP"),
+            _of(pairs, "caption found", model="color histograms, linear"),
+            [0.01],
+        ),
+    }
+    names = ("our blocks", "classical rival", "trivial")
+    return {task: dict(zip(names, scores, strict=True)) for task, scores in rows.items()}
+
+
+def stacks(models: Mapping[str, nn.Module], tokens: Mapping[str, int | str]) -> DataFrame:
+    """For each model: the class of its stack, its parameters in the blocks and outside of them, and its tokens."""
+    import pandas as pd
+
+    found = {}
+    for name, model in models.items():
+        stack: nn.Module = model.stack  # type: ignore[assignment]
+        blocks = parameters(stack)
+        found[name] = {
+            "tokens": tokens[name],
+            "blocks": f"{type(stack).__name__} of {len(stack.blocks)}",  # type: ignore[arg-type]
+            "parameters of the blocks": f"{blocks:,}",
+            "of tokenizer and head": f"{parameters(model) - blocks:,}",
+        }
+    return pd.DataFrame(found).T

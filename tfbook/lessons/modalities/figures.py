@@ -1,0 +1,201 @@
+"""Figures of lesson 19: four tokenizers before one stack, a row as tokens, contests on tables, the scoreboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from tfbook.lessons.modalities.graph_figures import (
+    draw_codes as draw_codes,
+    draw_friends as draw_friends,
+    draw_hops as draw_hops,
+    draw_mask as draw_mask,
+    draw_rings as draw_rings,
+    draw_tree as draw_tree,
+    layout as layout,
+    steps_apart as steps_apart,
+)
+from tfbook.lessons.modalities.picture_figures import (
+    PICTURE_ALTS as PICTURE_ALTS,
+    draw_found as draw_found,
+    draw_places as draw_places,
+    draw_similarities as draw_similarities,
+    draw_swaps as draw_swaps,
+    draw_two_towers as draw_two_towers,
+)
+from tfbook.lessons.modalities.sound_figures import (
+    SOUND_ALTS as SOUND_ALTS,
+    draw_chord as draw_chord,
+    draw_digit_contest as draw_digit_contest,
+    draw_from_wave_to_tokens as draw_from_wave_to_tokens,
+    draw_read_back as draw_read_back,
+    draw_voices as draw_voices,
+)
+from tfbook.plot.house import COLORS, EDGE, GREEN, INK, ROLES, SOFT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+CONTEST_COLORS = {
+    "FT-Transformer": COLORS[0],
+    "boosted trees": COLORS[1],
+    "linear model": COLORS[2],
+    "trivial": COLORS[3],
+}
+FIGURE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
+    "tables": "Test scores on wine, breast cancer and diabetes, a point for each of three splits and four models.",
+    "reasons": "R² of three models at the stand: as it is, with 16 useless columns, and with its axes turned.",
+    "hops": "Right clubs against 1, 2, 4 and 6 layers for three kinds of networks; all lines rise up to four layers.",
+    "codes": "Right rings of three readers: with neighbors only, with Laplacian vectors, with return probabilities.",
+}
+
+
+def _bare(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+# ---- the idea --------------------------------------------------------------------------------------------------------
+
+FIELDS = (  # name, before 2017, how it is cut
+    ("a table", "boosted trees", "one token per column"),
+    ("a graph", "graph convolutions", "one token per node"),
+    ("a sound", "recurrent networks", "one token per piece of spectrogram"),
+    ("an image", "convolutions", "one token per patch"),
+    ("a text", "recurrent networks", "one token per word piece"),
+)
+
+
+def draw_landscape() -> Figure:
+    """Five kinds of things, the tools of each before 2017, the way each is cut, and the one stack behind."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import FancyBboxPatch, Rectangle
+
+    figure, axes = plt.subplots(figsize=(9.6, 4.3), dpi=85)
+    rows = len(FIELDS)
+    colors = [*COLORS[:3], GREEN, "#9a5c4a"]
+    for number, ((name, before, cut), color) in enumerate(zip(FIELDS, colors, strict=True)):
+        y = rows - 1 - number
+        axes.text(0, y, name, fontsize=11, va="center", fontweight="bold", color=color)
+        axes.text(1.35, y, before, fontsize=10, va="center", color=SOFT)
+        for chip in range(6):
+            axes.add_patch(Rectangle((3.95 + 0.3 * chip, y - 0.13), 0.22, 0.34, facecolor=color, edgecolor="white"))
+        axes.text(4.85, y - 0.33, cut, fontsize=8.5, va="center", ha="center", color=color)
+        axes.annotate("", (6.85, y), (5.9, y), arrowprops={"arrowstyle": "-|>", "color": EDGE, "linewidth": 1.4})
+    box = FancyBboxPatch(
+        (6.95, -0.3), 1.5, rows - 0.4, boxstyle="round,pad=0.05", facecolor=ROLES["stream"].fill, edgecolor=SOFT
+    )
+    axes.add_patch(box)
+    axes.text(7.7, (rows - 1) / 2, "the same\nblocks", fontsize=13, va="center", ha="center", fontweight="bold")
+    axes.annotate(
+        "",
+        (9.1, (rows - 1) / 2),
+        (8.55, (rows - 1) / 2),
+        arrowprops={"arrowstyle": "-|>", "color": EDGE, "linewidth": 1.4},
+    )
+    axes.text(9.15, (rows - 1) / 2, "an\nanswer", fontsize=11, va="center")
+    for x, title in ((1.35, "before 2017"), (4.05, "cut into tokens")):
+        axes.text(x, rows - 0.35, title, fontsize=9.5, color=INK, style="italic")
+    axes.set(xlim=(-0.1, 9.9), ylim=(-0.75, rows - 0.1))
+    _bare(axes)
+    axes.set_title("One way to cut each thing, and one stack for all of them")
+    figure.set_label("schematic")
+    return figure
+
+
+def draw_row_tokens(columns: Sequence[str], cells: Sequence[str], tokens: Float[Tensor, "column d_model"]) -> Figure:
+    """A row of a table above its tokens: a strip of numbers under each column."""
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    figure, axes = plt.subplots(figsize=(7.6, 2.9))
+    role = (ROLES["key"], ROLES["value"], ROLES["query"])
+    for number, (column, cell, token) in enumerate(zip(columns, cells, tokens.tolist(), strict=True)):
+        x, look = 2.4 * number, role[number % len(role)]
+        axes.add_patch(Rectangle((x, 2.0), 1.9, 0.75, facecolor="white", edgecolor=EDGE))
+        axes.text(x + 0.95, 2.95, column, ha="center", fontsize=10, color=SOFT)
+        axes.text(x + 0.95, 2.37, cell, ha="center", va="center", fontsize=12, fontweight="bold")
+        axes.annotate("", (x + 0.95, 1.02), (x + 0.95, 1.95), arrowprops={"arrowstyle": "-|>", "color": EDGE})
+        for place, value in enumerate(token):
+            width = 1.9 / len(token)
+            axes.add_patch(Rectangle((x + width * place, 0.4), width, 0.55, facecolor=look.fill, edgecolor=look.edge))
+            axes.text(x + width * (place + 0.5), 0.67, f"{value:.1f}", ha="center", va="center", fontsize=9.5)
+    axes.set(xlim=(-0.2, 2.4 * len(columns) - 0.2), ylim=(0.2, 3.3))
+    _bare(axes)
+    axes.set_title("A row becomes a short sequence")
+    figure.set_label("schematic")
+    return figure
+
+
+# ---- contests on tables ----------------------------------------------------------------------------------------------
+
+
+def _points(axes: Axes, runs: DataFrame, group: str, order: Sequence[str]) -> None:
+    """A point for each split and a bar at the mean: groups along x, contestants beside one another."""
+    models = [name for name in CONTEST_COLORS if name in set(runs["model"])]
+    for place, key in enumerate(order):
+        for number, model in enumerate(models):
+            scores = runs[(runs[group] == key) & (runs["model"] == model)]["test"]
+            x = place + (number - (len(models) - 1) / 2) * 0.17
+            color = CONTEST_COLORS[model]
+            axes.scatter([x] * len(scores), scores, s=30, color=color, label=model if not place else "_", marker="o")
+            axes.plot([x - 0.06, x + 0.06], [scores.mean()] * 2, color=color, marker="none", linewidth=3)
+            axes.text(x, scores.max() + 0.025, f"{scores.mean():.2f}", ha="center", fontsize=8.5, color=color)
+    axes.set(xticks=range(len(order)), xlim=(-0.5, len(order) - 0.5))
+    axes.set_xticklabels(order)
+
+
+def draw_tables(runs: DataFrame) -> Figure:
+    """Test scores by table: accuracy where labels are asked, R² of diabetes."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8.4, 4))
+    _points(axes, runs, "table", list(runs["table"].unique()))
+    axes.set(ylabel="test score (accuracy, or R²)", ylim=(-0.12, 1.12))
+    axes.set_title("On small tables nobody is far ahead of a linear model")
+    axes.legend(frameon=False, loc="lower left", fontsize=9.5)
+    return figure
+
+
+def draw_reasons(runs: DataFrame) -> Figure:
+    """R² at the stand by variant of the table."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 3.9))
+    _points(axes, runs, "variant", list(runs["variant"].unique()))
+    axes.set(ylabel="R² on unseen hours", ylim=(0.4, 1.04))
+    axes.set_title("Turned axes hurt whoever reads column by column")
+    axes.legend(frameon=False, loc="lower left", fontsize=9.5)
+    return figure
+
+
+# ---- the scoreboard --------------------------------------------------------------------------------------------------
+
+
+def draw_scoreboard(board: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """For each task the shares of our blocks, of the classical rival and of the trivial answer: points are seeds."""
+    import matplotlib.pyplot as plt
+
+    looks = {"our blocks": COLORS[0], "classical rival": COLORS[1], "trivial": COLORS[3]}
+    figure, axes = plt.subplots(figsize=(8.8, 4.4))
+    for row, scores in enumerate(board.values()):
+        for number, (name, color) in enumerate(looks.items()):
+            values = 100 * np.asarray(scores[name])
+            y = -row + (1 - number) * 0.24
+            axes.barh(y, values.mean(), 0.21, color=color, label=name if not row else "_")
+            axes.scatter(values, [y] * len(values), s=11, color=INK, zorder=3, marker="o")
+            axes.text(max(values.max(), 0) + 1.5, y, f"{values.mean():.0f}", va="center", fontsize=9.5, color=color)
+    axes.set(xlabel="right answers (%), or R² · 100", xlim=(0, 112), yticks=[-n for n in range(len(board))])
+    axes.set_yticklabels(board.keys())
+    axes.grid(visible=False, axis="y")
+    axes.set_title("One stack, everywhere: ahead on some tasks, behind on others")
+    axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.13))
+    return figure

@@ -1,0 +1,33 @@
+"""Claims of lesson 19 on sound and on images with texts, to stand among the lesson's."""
+
+from __future__ import annotations
+
+from tfbook.course.claims import Bound
+
+SENSE_BOUNDS = {
+    8: Bound("Your model hears the digits of speakers it never met (right answers)", ">=", 0.95, "measured here"),
+    9: Bound(
+        "Strips with attention hear better than a linear model on spectra (worst seed against the best linear model)",
+        ">=",
+        0.005,
+        "stored, three seeds, 40 held-out speakers",
+    ),
+    10: Bound(
+        "CLIP finds an image's caption and a caption's image among 100 (the worse direction, worst seed)",
+        ">=",
+        0.9,
+        "stored, on held-out scenes",
+    ),
+    11: Bound(
+        "CLIP does not tell who is where (true caption against places swapped, best seed)",
+        "<=",
+        0.65,
+        "Yuksekgonul et al. (2023); stored",
+    ),
+    12: Bound(
+        "Swapped captions as negatives help a little (gain in that share, from best seed to worst)",
+        ">=",
+        0.02,
+        "Yuksekgonul et al. (2023); stored",
+    ),
+}
