@@ -97,7 +97,11 @@ def draw_hops(frame: DataFrame) -> Picture:
     for place, (height, text, color) in zip(_spread([end[0] for end in ends], 5.5), ends, strict=True):
         axes.annotate(text, (3, height), xytext=(3.08, place), color=color, va="center", annotation_clip=False)
     axes.set(
-        title="A second hop finds the second fact", xlabel="hops", ylabel="right answers (%)", xticks=(1, 2, 3), ylim=(0, 103)
+        title="A second hop finds the second fact",
+        xlabel="hops",
+        ylabel="right answers (%)",
+        xticks=(1, 2, 3),
+        ylim=(0, 103),
     )
     return figure, (
         "Right answers against the number of hops. Questions that follow from one fact (dashed) are near 100% with one "
