@@ -26,8 +26,8 @@ Ages matter everywhere: without them, *Where is Ann?* falls from almost 100% to 
 the mill?* from 91% to 61%. Without places in the bag, *Who has the ring?* loses 6 points.
 
 Only 6? Giver and receiver matter only where the last fact is a giving: that is 11% of these questions. In a plain
-bag the two look the same, and a coin there would cost 5 or 6 points: just about what was lost. On the other 89% places are not
-needed. And *Where is the ring?* is even 2 points better with plain bags, for all three seeds.
+bag the two look the same, and a coin there would cost 5 or 6
+points, about what was lost. And *Where is the ring?* is even 2 points better with plain bags, for all three seeds.
 """,
         "copying": """
 Not far. The small LSTM gets a fifth of the bits wrong at 5 vectors already, the large one a third at 20.

@@ -26,11 +26,11 @@ from tfbook.lessons.memory.readers import (
     Build,
     accuracies as accuracies,
     answer_loss as answer_loss,
-    told_for_training as told_for_training,
     looks as looks,
     new_reader as new_reader,
     new_sentence_encoder as new_sentence_encoder,
     reread_by as reread_by,
+    told_for_training as told_for_training,
     train_reader as train_reader,
     unseen as unseen,
 )
