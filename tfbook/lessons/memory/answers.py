@@ -26,8 +26,8 @@ Ages matter everywhere: without them, *Where is Ann?* falls from almost 100% to 
 the mill?* from 91% to 61%. Without places in the bag, *Who has the ring?* loses 6 points.
 
 Only 6? Giver and receiver matter only where the last fact is a giving: that is 11% of these questions. In a plain
-bag the two look the same, and a coin there would cost 5 or 6
-points, about what was lost. And *Where is the ring?* is even 2 points better with plain bags, for all three seeds.
+bag the two look the same, and a coin there would cost 5 or 6 points,
+about what was lost. And *Where is the ring?* is even 2 points better with plain bags, for all three seeds.
 """,
         "copying": """
 Not far. The small LSTM gets a fifth of the bits wrong at 5 vectors already, the large one a third at 20.
@@ -47,8 +47,8 @@ slot 0 and walk over its end. At the last step the machine reads slot 11, where 
 read one step earlier.)
 """,
         "pondering": """
-As many as there are hops: 1, 3 and 5, nearly (means of three seeds). It stops when it reads that the place it has come to is a
-home. A walker that may take one step only answers the walks of one hop and no other.
+As many as there are hops: 1, 3 and 5, nearly (means of three seeds). It stops when it reads that the place it has
+come to is a home. A walker that may take one step only answers the walks of one hop and no other.
 """,
     }
 )
