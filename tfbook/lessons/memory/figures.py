@@ -172,7 +172,7 @@ def draw_readings(stories: Sequence[tuple[Sequence[str], AskedStory, Sequence[in
         weights = np.array(asked.weights).T
         axes.imshow(weights, cmap="Purples", vmin=0, vmax=1, aspect="auto")
         wrong = "" if asked.answer == truth else f" (wrong: {truth})"
-        axes.set(title=f"{asked.question} {asked.answer}{wrong}", xlabel="hop")
+        axes.set(title=f"{asked.question} → {asked.answer}{wrong}", xlabel="hop")
         axes.set_xticks(range(weights.shape[1]), [str(hop + 1) for hop in range(weights.shape[1])])
         axes.set_yticks(range(len(sentences)), sentences, fontsize=9.5)
         axes.grid(visible=False)
@@ -211,7 +211,7 @@ def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
     axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
     axes.set_yticks(heights, [*rows])
-    axes.set_title("Two layers or two hops, one fact more than one; rates, widths and steps differ")
+    axes.set_title("Two layers, wider and trained longer, match hops")
     axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     axes.grid(visible=False, axis="y")
     return figure, "; ".join(
