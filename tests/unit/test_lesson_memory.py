@@ -150,13 +150,15 @@ def test_the_moment_matters_rarely_and_the_shipped_network_does_not_know_the_rul
     assert 0.9 < blind["all"] < 0.95
     assert 0.85 < table.loc["only the moment tells", "shipped"] < 0.95
     found = [int(right.split()[0]) for right in study.left_behind_table(reader)["shipped"]]
-    assert found[0] == len(set(tables.left_behind(0))) == 24
-    assert found[1] < 12
-    assert found[2:] == [0, 0]
+    assert found == [40, 40, 34, 30]
     for walks in range(4):
-        for story in tables.left_behind(walks):
-            told = [each for each in errand_questions(read_errand(story)) if each.kind == "thing"]
-            assert [each.answer for each in told] == ["the mill"]
+        for number in range(tables.STORIES_TRIED):
+            told = errand_questions(read_errand(tables.left_behind(walks, number)))
+            assert [each.answer for each in told if each.kind == "thing"] == ["the mill"]
+
+
+def test_a_giving_decides_few_questions_about_holders() -> None:
+    assert round(study.given_share(), 2) == 0.11
 
 
 def test_a_story_with_the_right_sentence_in_sight_is_answered_wrongly() -> None:
@@ -214,6 +216,8 @@ def test_a_broken_story_is_told_from_one_that_is_not(capsys: pytest.CaptureFixtu
     model = study.stored_reader()
     story = "Bo went to the barn. Ann went to the mill. Bo slept. Ann took the ring. Ann dropped the ring. "
     assert study.break_it(model, story + "Bo laughed.", "Where is the ring?") is not None
+    assert capsys.readouterr().out.startswith("○ not broken: it says the mill, with ")
+    study.break_it(model, story + "Ann went to the lake.", "Where is the ring?")
     assert capsys.readouterr().out.startswith("○ not broken: it says the mill, with ")
     study.break_it(model, story + "Ann went to the lake. Bo laughed.", "Where is the ring?")
     assert capsys.readouterr().out == "✓ broken: it says the lake, with 91%, but the story says the mill\n"

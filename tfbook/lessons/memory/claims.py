@@ -56,7 +56,7 @@ CLAIMS = Claims(
             "measured here, by hiding the sentence",
         ),
         9: Bound(
-            "Two layers over sentences find the second fact, too (right answers to “Where is x?”, the worse run)",
+            "Two layers over sentences answer from two facts, too (right answers to “Where is x?”, the worse run)",
             ">=",
             0.85,
             "stored, two runs of 8,000 steps",
@@ -95,7 +95,7 @@ CLAIMS = Claims(
             "Adaptive computation takes a step more for each hop (steps at 5 hops minus steps at 1)",
             ">=",
             3.5,
-            "Graves (2016); stored, smallest of nine runs",
+            "Graves (2016); stored, smallest over three prices and three seeds",
         ),
     },
 )

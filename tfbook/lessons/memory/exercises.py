@@ -314,6 +314,18 @@ def _address_is_content(query: Tensor, memory: list[Tensor], filled: Tensor) -> 
     return query
 
 
+def _later_table(query: Tensor, memory: list[Tensor], filled: Tensor) -> Tensor:
+    for each in memory[1:]:
+        query = query + _step(query, each, each, filled)
+    return query
+
+
+def _every_table(query: Tensor, memory: list[Tensor], filled: Tensor) -> Tensor:
+    for each in memory:
+        query = _step(query, each, each, filled)
+    return query
+
+
 reread.mistakes(
     {
         "the pairs overlap: what hop i took its contents from is what hop i + 1 compares with": _pairs_apart,
@@ -321,6 +333,8 @@ reread.mistakes(
         "every hop uses the first two tables: hop i has memory[i] and memory[i + 1]": _one_memory,
         "every hop asks the first question, so no hop knows what was read: go on with query + mixture": _same_question,
         "addresses and contents come from one table: the contents of hop i are memory[i + 1]": _address_is_content,
+        "addresses and contents come from one table, the later one: hop i compares with memory[i]": _later_table,
+        "each table is used for both, and there is a hop too many: hop i has memory[i] and memory[i + 1]": _every_table,
         "one hop is missing: n tables make n − 1 hops": (
             lambda query, memory, filled: reread.reference(query, memory[:-1], filled)
         ),

@@ -97,7 +97,11 @@ def draw_hops(frame: DataFrame) -> Picture:
     for place, (height, text, color) in zip(_spread([end[0] for end in ends], 5.5), ends, strict=True):
         axes.annotate(text, (3, height), xytext=(3.08, place), color=color, va="center", annotation_clip=False)
     axes.set(
-        title="Two facts need two hops", xlabel="hops", ylabel="right answers (%)", xticks=(1, 2, 3), ylim=(0, 103)
+        title="A second hop finds the second fact",
+        xlabel="hops",
+        ylabel="right answers (%)",
+        xticks=(1, 2, 3),
+        ylim=(0, 103),
     )
     return figure, (
         "Right answers against the number of hops. Questions that follow from one fact (dashed) are near 100% with one "
@@ -168,7 +172,7 @@ def draw_readings(stories: Sequence[tuple[Sequence[str], AskedStory, Sequence[in
         weights = np.array(asked.weights).T
         axes.imshow(weights, cmap="Purples", vmin=0, vmax=1, aspect="auto")
         wrong = "" if asked.answer == truth else f" (wrong: {truth})"
-        axes.set(title=f"{asked.question} {asked.answer}{wrong}", xlabel="hop")
+        axes.set(title=f"{asked.question} → {asked.answer}{wrong}", xlabel="hop")
         axes.set_xticks(range(weights.shape[1]), [str(hop + 1) for hop in range(weights.shape[1])])
         axes.set_yticks(range(len(sentences)), sentences, fontsize=9.5)
         axes.grid(visible=False)
@@ -207,7 +211,7 @@ def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
     axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
     axes.set_yticks(heights, [*rows])
-    axes.set_title("A layer does what a hop does, after more steps")
+    axes.set_title("Two layers, wider and trained longer, match hops")
     axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     axes.grid(visible=False, axis="y")
     return figure, "; ".join(

@@ -25,18 +25,22 @@ from tfbook.lessons.memory.claims import CLAIMS as CLAIMS
 from tfbook.lessons.memory.readers import (
     Build,
     accuracies as accuracies,
+    answer_loss as answer_loss,
     looks as looks,
     new_reader as new_reader,
     new_sentence_encoder as new_sentence_encoder,
     reread_by as reread_by,
+    told_for_training as told_for_training,
     train_reader as train_reader,
     unseen as unseen,
 )
 from tfbook.lessons.memory.tables import (
+    given_share as given_share,
     hiding_claims as hiding_claims,
     hiding_table as hiding_table,
     hop_claims as hop_claims,
     layer_claims as layer_claims,
+    left_behind as left_behind,
     left_behind_table as left_behind_table,
     moments_table as moments_table,
     part_claims as part_claims,

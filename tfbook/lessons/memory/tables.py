@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from itertools import count, product
+from itertools import count
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from tfbook import runtime
-from tfbook.data.stories.errands import ASKING, FACTS, Act, errand
+from tfbook.data.stories.errands import ASKING, FACTS, WORDINGS, Act, errand
 from tfbook.lessons.memory.asking import answers, asked
 from tfbook.lessons.memory.readers import read, unseen, unseen_errands
 from tfbook.lessons.memory.rules import RULES, share_right
@@ -156,30 +157,43 @@ def hiding_table(model: MemoryNetwork) -> DataFrame:
 
 # ---- stories that break it -------------------------------------------------------------------------------------------
 
-FRAME = "Ann went to the mill. {} Ann took the ring. Ann {} the ring. {} {}"  # where is the ring? In the mill.
-FILLED = (
-    ("Bo slept.", "Bo sang.", "Bo went to the barn.", "Bo thought of the ring."),
-    ("dropped", "threw away"),
-    ("", "Bo laughed.", "Bo looked for the ring."),
-)
-LATER = ("Ann went to the lake.", "Ann went to the barn.", "Ann went to the town.")
+ASIDES = ("", "", "Bo slept.", "Bo laughed.", "Cy sang.", "Bo thought of the ring.", "Cy went to the barn.")
+LATER = ("the lake", "the town", "the park")
+STORIES_TRIED = 40
 
 
-def left_behind(walks: int) -> list[str]:
-    """24 stories in which Ann drops the ring in the mill and then takes this many walks, up to three."""
-    return [FRAME.format(told, dropped, " ".join(LATER[:walks]), end) for told, dropped, end in product(*FILLED)]
+def left_behind(walks: int, number: int) -> str:
+    """A story in which Ann leaves the ring in the mill and takes some walks, up to three; wordings and asides drawn."""
+    dice = random.Random(f"left behind {walks} {number}")
+
+    def told(event: str, **names: str) -> str:
+        wording = dice.choice([each for each in WORDINGS[event] if "back" not in each])
+        return " ".join({"A": "Ann", "x": "the ring", **names}.get(word, word) for word in wording.split()) + "."
+
+    acts = [told("go", p="the mill"), told("take"), told("drop"), *(told("go", p=place) for place in LATER[:walks])]
+    return " ".join(part for act in acts for part in (dice.choice(ASIDES), act) if part) + " " + dice.choice(ASIDES)
 
 
 def left_behind_table(readers: Mapping[str, nn.Module]) -> DataFrame:
-    """How many of the 24 stories each reader gets right, by the walks after the drop."""
+    """How many of 40 stories each reader gets right, by the walks after the drop."""
     import pandas as pd
 
     asks = "Where is the ring?"
+    stories = {walks: [left_behind(walks, number) for number in range(STORIES_TRIED)] for walks in range(4)}
     right = {
-        name: [sum(answers(model, story, [asks])[asks] == "the mill" for story in left_behind(n)) for n in range(4)]
+        name: [sum(answers(model, story, [asks])[asks] == "the mill" for story in each) for each in stories.values()]
         for name, model in readers.items()
     }
-    return pd.DataFrame(right, index=pd.Index(range(4), name="walks after the drop")).astype(str) + " of 24"
+    index = pd.Index([*stories], name="walks after the drop")
+    return pd.DataFrame(right, index=index).astype(str) + f" of {STORIES_TRIED}"
+
+
+@cache
+def given_share() -> float:
+    """The share of the questions "Who has x?" about unseen stories that follow from a giving."""
+    asked_about = [(story, each) for story, each in unseen_errands().asked if each.kind == "holder"]
+    given = [story.acts[each.support[0]].event == "give" for story, each in asked_about]
+    return sum(given) / len(given)
 
 
 # ---- the numbers of claims -------------------------------------------------------------------------------------------
