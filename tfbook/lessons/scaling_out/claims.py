@@ -18,7 +18,7 @@ CLAIMS = Claims(
             "Measured here",
         ),
         3: Bound(
-            "Of a ring, each of 64 machines sends less than twice the gradient: times its size",
+            "In a ring, each of 64 machines sends less than twice the gradient: times its size",
             "<=",
             2,
             "Counted exactly; Patarasuk and Yuan (2009)",
