@@ -25,7 +25,7 @@ CLAIMS = Claims(
             " ×",
         ),
         4: Bound(
-            "Sharded on pretended machines, the model is one machine's: largest difference of a weight after ten steps",
+            "Sharded on simulated machines, the model is one machine's: largest difference of a weight after ten steps",
             "<=",
             1e-10,
             "Measured here; Rajbhandari et al. (2020)",

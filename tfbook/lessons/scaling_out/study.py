@@ -1,4 +1,4 @@
-"""Lesson 20: one small GPT trained by many machines, pretended and real; what each holds and sends; runs on paper."""
+"""Lesson 20: one small GPT trained by many machines, simulated and real; what each holds and sends; runs on paper."""
 
 from __future__ import annotations
 
