@@ -36,6 +36,14 @@ def ring_half(held: Held, exchange: Exchange) -> Held:
     return mine
 
 
+def ring_in_place(held: Held, exchange: Exchange) -> Held:
+    n, mine = len(held), [list(row) for row in held]
+    for s in range(n - 1):
+        for m, piece in enumerate(exchange([mine[m][(m - s - 1) % n] for m in range(n)])):
+            mine[m][(m - s - 2) % n] += piece
+    return mine
+
+
 def bytes_in_the_other_order(parameters: float, machines: int, stage: int) -> float:
     parts = [2.0, 2.0, 12.0]
     for number in range(stage):
@@ -48,6 +56,10 @@ def parts_with_many_biases(
 ) -> Tensor:
     hidden = torch.relu(x @ up.T + up_bias).chunk(machines, dim=1)
     return torch.stack([h @ w.T + down_bias for h, w in zip(hidden, down.chunk(machines, dim=1), strict=True)])
+
+
+def schedule_forward_first(stages: int, microbatches: int) -> list[list[tuple[str, int]]]:
+    return [[(kind, k) for kind in "FB" for k in range(microbatches)] for _ in range(stages)]
 
 
 def schedule_of_gpipe(stages: int, microbatches: int) -> list[list[tuple[str, int]]]:
@@ -70,9 +82,11 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.batch_gradient, gradient_of_sums, "division by the number of all tokens"),
     (ex.ring_all_reduce, ring_in_memory, "nothing went over the wire"),
     (ex.ring_all_reduce, ring_half, "this is the first half"),
+    (ex.ring_all_reduce, ring_in_place, "`a = a + b`, which makes a new one"),
     (ex.bytes_per_machine, bytes_in_the_other_order, "stage 1 shards the optimizer"),
     (ex.parts_of_feed_forward, parts_with_many_biases, "added on every machine"),
     (ex.one_forward_one_backward, schedule_of_gpipe, "this is GPipe"),
+    (ex.one_forward_one_backward, schedule_forward_first, "as in GPipe"),
     (ex.ring_order, order_receiving, "everyone receives first"),
     (ex.days_and_dollars, plan_at_the_peak, "no machine reaches its peak"),
 ]

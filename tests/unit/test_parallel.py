@@ -15,6 +15,7 @@ from tfbook.parallel.passes import copied, gathered, summed
 from tfbook.parallel.pipeline import Stage, pipeline, put_together, tied
 from tfbook.parallel.planning import (
     H100,
+    INFINIBAND,
     MIXED,
     STAGES,
     V100,
@@ -24,6 +25,8 @@ from tfbook.parallel.planning import (
     all_gather_bytes,
     all_reduce_bytes,
     memory_by_part,
+    tensor_sending,
+    tokens_to_hide,
     wire_bytes,
 )
 from tfbook.parallel.schedules import bubble, gpipe, held_at_once, one_forward_one_backward, timetable
@@ -281,3 +284,17 @@ def test_checkpointed_activations_are_the_inputs_of_the_layers() -> None:
 def test_unknown_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="kind is 'both'; expected data, sharded"):
         wire_bytes("both", Shape(1, 1, 1, 1, 1, 1), 2)
+
+
+def test_sending_hides_when_each_chip_reads_enough_tokens() -> None:
+    """At 4e14 operations and 5e10 bytes a second: 8,000 tokens; half of them, and the backward pass lasts twice."""
+    assert tokens_to_hide(4e14, INFINIBAND) == 8000
+    assert tensor_sending(8, 8192, 4e14, INFINIBAND) == pytest.approx(2 * 7 / (9 * 8192) * 8000)
+    plan = Plan(parameters=7e9, tokens=1e11, chips=10, utilization=4e14 / H100.peak, batch=80_000)
+    assert plan.tokens_per_chip == 8000
+    assert replace(plan, batch=80_001).hides
+    assert replace(plan, batch=80_001).speedup == 10
+    crowded = replace(plan, batch=40_000)
+    assert not crowded.hides
+    assert crowded.speedup == pytest.approx(10 / (1 / 3 + 4 / 3))
+    assert replace(crowded, chips=1, batch=10).hides  # one chip sends nothing

@@ -115,6 +115,31 @@ def held_numbers(kind: str, shape: Shape, machines: int) -> float:
     return held[kind]
 
 
+# ---- bytes to seconds ------------------------------------------------------------------------------------------------
+
+NVLINK = 450e9  # bytes per second that an H100 sends to the others of its server, one direction
+INFINIBAND = 50e9  # to another server: 400 gigabits per second for each GPU
+
+
+def tokens_to_hide(operations_per_second: float, bytes_per_second: float) -> float:
+    """Tokens per chip and step from which on sending hides behind computing: operations/s over bytes/s.
+
+    At 16 bits an all-reduce sends about 4 N bytes, and the backward pass takes 4 N operations per token: N cancels.
+    With ZeRO-3 the same holds for each pass: 2 N of both in the forward, 4 N in the backward pass.
+    """
+    check_positive(operations_per_second=operations_per_second, bytes_per_second=bytes_per_second)
+    return operations_per_second / bytes_per_second
+
+
+def tensor_sending(machines: int, d_model: int, operations_per_second: float, bytes_per_second: float) -> float:
+    """Seconds that tensor parallelism sends for each second that it computes: 2 (n − 1) / (9 d) · tokens_to_hide.
+
+    Per layer and token at 16 bits: four all-reduces of d numbers, 16 (n − 1) / n · d bytes, and 72 d² / n operations
+    for 12 d² weights, without attention's scores.
+    """
+    return 2 * (machines - 1) / (9 * d_model) * tokens_to_hide(operations_per_second, bytes_per_second)
+
+
 # ---- the whole run ---------------------------------------------------------------------------------------------------
 
 
@@ -143,12 +168,14 @@ class Plan:
     chip: Chip = H100
     utilization: float = 0.4
     kind: str = "ZeRO-3"
+    batch: float = 4e6  # tokens per step, of all chips together
+    bytes_per_second: float = INFINIBAND  # that each chip sends
     per_kilowatt_hour: float = 0.10  # dollars
     carbon: float = 0.4  # kg of CO₂ per kWh; 0.02 to 0.8, depending on the country
     overhead: float = 1.1  # of the building: cooling and so on
 
     def __post_init__(self) -> None:
-        check_positive(parameters=self.parameters, tokens=self.tokens, chips=self.chips)
+        check_positive(parameters=self.parameters, tokens=self.tokens, chips=self.chips, batch=self.batch)
         if not 0 < self.utilization <= 1:
             raise ValueError(f"utilization is {self.utilization}; expected a share of the peak, 0 to 1")
 
@@ -164,8 +191,33 @@ class Plan:
 
     @property
     def days(self) -> float:
-        """From the first step to the last, if nothing breaks."""
+        """From the first step to the last, if nothing breaks and sending hides."""
         return self.chip_hours / self.chips / 24
+
+    @property
+    def tokens_per_chip(self) -> float:
+        """Tokens that a chip reads in each step."""
+        return self.batch / self.chips
+
+    @property
+    def tokens_to_hide(self) -> float:
+        """Tokens per chip that sending needs to hide behind computing."""
+        return tokens_to_hide(self.utilization * self.chip.peak, self.bytes_per_second)
+
+    @property
+    def hides(self) -> bool:
+        """Whether each chip reads so many tokens that sending hides."""
+        return self.chips == 1 or self.tokens_per_chip >= self.tokens_to_hide
+
+    @property
+    def speedup(self) -> float:
+        """Times as fast as one chip: n, or n / (1/3 + 2/3 · needed tokens / read tokens) where sending doesn't hide.
+
+        The backward pass, 2/3 of the time, lasts as long as the all-reduce then. Not counted: the time for a message to
+        start, and ZeRO-3's gathering in the forward pass.
+        """
+        slower = 1.0 if self.hides else self.tokens_to_hide / self.tokens_per_chip
+        return self.chips / (1 / 3 + 2 / 3 * slower)
 
     @property
     def rent(self) -> float:

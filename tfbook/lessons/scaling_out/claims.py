@@ -18,14 +18,14 @@ CLAIMS = Claims(
             "Measured here",
         ),
         3: Bound(
-            "Of a ring, each of 64 machines sends less than twice the gradient: times its size",
+            "In a ring, each of 64 machines sends less than twice the gradient: times its size",
             "<=",
             2,
             "Counted exactly; Patarasuk and Yuan (2009)",
             " ×",
         ),
         4: Bound(
-            "Sharded on pretended machines, the model is one machine's: largest difference of a weight after ten steps",
+            "Sharded on simulated machines, the model is one machine's: largest difference of a weight after ten steps",
             "<=",
             1e-10,
             "Measured here; Rajbhandari et al. (2020)",

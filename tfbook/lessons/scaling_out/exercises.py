@@ -130,14 +130,16 @@ def _scheduled(stages: int, microbatches: int, kind: str) -> list[list[Pass]]:
     return schedule
 
 
-def _gpipe(stages: int, microbatches: int) -> list[list[Pass]]:
-    both = [("F", k) for k in range(microbatches)], [("B", k) for k in reversed(range(microbatches))]
+def _gpipe(stages: int, microbatches: int, step: int = -1) -> list[list[Pass]]:
+    both = [("F", k) for k in range(microbatches)], [("B", k) for k in range(microbatches)][::step]
     return [[*both[0], *both[1]] for _ in range(stages)]
 
 
 one_forward_one_backward.mistakes(
     {
         "this is GPipe: every microbatch's activations are kept until the way back begins": _gpipe,
+        "all forward passes before the first backward pass, as in GPipe: stage s runs only stages − s − 1 ahead, "
+        "and then alternates": partial(_gpipe, step=1),
         "no stage runs ahead, so stage 0 waits for the gradient of microbatch 0 before it sends microbatch 1": partial(
             _scheduled, kind="none"
         ),

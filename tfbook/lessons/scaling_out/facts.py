@@ -48,6 +48,7 @@ class Published(NamedTuple):
     megawatt_hours: float
     tonnes: float
     source: str
+    circular: bool = False  # whether the plan's utilization comes from these very hours
 
 
 GPT_3 = Published(
@@ -58,13 +59,14 @@ GPT_3 = Published(
     1287,
     552,
     "Brown et al. (2020), table D.1; Patterson et al. (2021), table 4",
+    circular=True,
 )
 LLAMA_3 = Published(
     Plan(parameters=405e9, tokens=15.6e12, chips=16_384, chip=H100, utilization=0.4, carbon=0.414, overhead=1.0),
     3.8e25,
     None,
     30.84e6,
-    30.84e6 * 700 / 1e6,  # as the model card counts: hours times 700 W
+    30.84e6 * 700 / 1e6,  # the card's hours times its 700 W
     8930,
     "Llama Team (2024), section 3; Llama 3.1's model card",
 )

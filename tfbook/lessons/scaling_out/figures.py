@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.scaling_out.facts import GROWTH
+from tfbook.parallel.planning import Plan
 from tfbook.parallel.schedules import Schedule, timetable
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import COLORS, EDGE, FAINT, GREEN, INK, RED, ROLES, SOFT, Method
@@ -92,15 +93,26 @@ def draw_ring(steps: Sequence[Sequence[Sequence[int]]]) -> Figure:
                 fill, ink = ROLES["weight"].shade(counts[m][p] / n)
                 axes.add_patch(plt.Rectangle((m, n - 1 - p), 0.94, 0.94, facecolor=fill, edgecolor="none"))
                 axes.text(m + 0.47, n - 0.53 - p, counts[m][p], ha="center", va="center", color=ink, fontsize=10)
-        axes.set(xlim=(-0.25, n), ylim=(-0.55, n + 0.05), aspect="equal")
+                if number and counts[m][p] != steps[number - 1][m][p]:
+                    _arrival(axes, m, n - 0.53 - p)
+        axes.set(xlim=(-0.6, n), ylim=(-0.55, n + 0.05), aspect="equal")
         for m in range(n):
+            axes.text(-0.42, n - 0.53 - m, str(m), ha="center", va="center", fontsize=9, color=SOFT)
             axes.text(m + 0.47, -0.3, str(m), ha="center", va="center", fontsize=9, color=MACHINES[m % 4])
         name = "start" if number == 0 else f"step {number}: " + ("add" if number < n else "pass on")
         axes.set_title(name, fontsize=10.5, loc="center", fontweight="normal")
-    legend = "columns: machines\nrows: pieces\nnumbers: how many\nmachines are in\nthe sum"
+    legend = (
+        "columns: machines\nrows: pieces\nnumbers: how many\nmachines are in\nthe sum\narrows: what has\njust arrived"
+    )
     grid[1, 0].text(0, 0.75, legend, fontsize=9.5, color=SOFT, va="top", transform=grid[1, 0].transAxes)
     figure.suptitle(f"{n - 1} steps that add, {n - 1} steps that pass on", fontsize=13)
     return figure
+
+
+def _arrival(axes: Axes, m: int, y: float) -> None:
+    """An arrow into a cell of machine m, from its left neighbor."""
+    arrow = {"arrowstyle": "-|>", "color": RED, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", xy=(m + 0.28, y), xytext=(m - 0.24, y), arrowprops=arrow, annotation_clip=False)
 
 
 def draw_ring_bytes(machines: Sequence[int], ring: Sequence[float], center: Sequence[float], title: str) -> Figure:
@@ -216,23 +228,64 @@ def draw_pipelines(schedules: Mapping[str, Schedule], title: str) -> Figure:
 # ---- a restart -------------------------------------------------------------------------------------------------------
 
 
-def draw_restart(unbroken: Sequence[float], rows: Sequence[Mapping[str, Any]], killed: int, title: str) -> Figure:
-    """The losses of a run that nothing disturbed, and of one in which a process was killed before step `killed`."""
+def draw_restart(unbroken: Sequence[float], rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Losses in the order in which the steps were run, before and after a kill, on an undisturbed run's (gray)."""
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import MaxNLocator
 
-    figure, axes = plt.subplots(figsize=(8, 3.7))
-    axes.plot(range(len(unbroken)), unbroken, color="#c9ced6", linewidth=7, marker="none", label="nothing killed")
-    for attempt, (color, marker) in enumerate(((COLORS[0], "o"), (COLORS[1], "s"))):
-        found = [(row["step"], row["loss"]) for row in rows if row["attempt"] == attempt]
-        name = "until the kill" if attempt == 0 else "after the restart"
-        axes.plot(*zip(*found, strict=True), color=color, marker=marker, label=name)
-    axes.axvline(killed - 0.5, color=RED, linestyle="--", linewidth=1.2)
-    low, high = axes.get_ylim()
-    axes.text(killed - 0.4, low + 0.93 * (high - low), "process 1 killed", color=RED, fontsize=9.5)
-    axes.set(title=title, xlabel="step", ylabel="loss (nats per token)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure, axes = plt.subplots(figsize=(9, 3.9))
+    losses, first = [unbroken[row["step"]] for row in rows], sum(row["attempt"] == 0 for row in rows)
+    again = first - rows[first]["step"]  # steps that are run twice
+    parts = {"until the kill": range(first), "after the restart": range(first, len(rows))}
+    for number, (name, part) in enumerate(parts.items()):
+        gray = "same steps, nothing killed" if number == 0 else None
+        axes.plot(part, [losses[x] for x in part], color="#c9ced6", linewidth=8, marker="none", label=gray)
+        found = [rows[x]["loss"] for x in part]
+        axes.plot(part, found, color=COLORS[number], marker="os"[number], markersize=4.5, linewidth=1.5, label=name)
+        left = first - 0.5 + (number - 1) * again
+        axes.axvspan(left, left + again, color=COLORS[number], alpha=0.13, linewidth=0)
+    axes.axvline(first - 0.5, color=RED, linestyle="--", linewidth=1.2)
+    axes.text(
+        first - 0.5,
+        1.02,
+        "process 1 killed",
+        color=RED,
+        fontsize=9.5,
+        ha="center",
+        transform=axes.get_xaxis_transform(),
+    )
+    axes.set_title(title, pad=22)
+    axes.set(xlabel="step (in the order in which they were run)", ylabel="loss (nats per token)")
+    ticks = [x for x, row in enumerate(rows) if row["step"] % 4 == 0 or first - again <= x < first + again]
+    axes.set_xticks(ticks, [str(rows[x]["step"]) for x in ticks], fontsize=9)
     axes.legend(loc="lower left")
+    return figure
+
+
+# ---- bytes to seconds ------------------------------------------------------------------------------------------------
+
+
+def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str) -> Figure:
+    """Times as fast as one chip, against chips: a line for each wire, a ring where sending stops to hide."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4))
+    counts = [plan.chips for plan in next(iter(plans.values()))]
+    axes.plot(counts, counts, color=EDGE, linestyle="--", marker="none", linewidth=1.2, label="sending is free")
+    for (name, several), color in zip(plans.items(), (COLORS[0], COLORS[1]), strict=False):
+        axes.plot(
+            [plan.chips for plan in several], [plan.speedup for plan in several], color=color, marker="none", label=name
+        )
+        last = several[0].batch / several[0].tokens_to_hide
+        axes.plot(last, last, color=color, marker="o", markersize=8, markerfacecolor="white", linestyle="none")
+        axes.annotate(
+            f"{last:,.0f} GPUs", (last, last), xytext=(9, -9), textcoords="offset points", fontsize=9.5, color=color
+        )
+    axes.set(xscale="log", yscale="log", title=title, xlabel="GPUs", ylabel="times as fast as one")
+    ticks = [1, 10, 100, 1000, 10_000]
+    axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    axes.set_yticks(ticks, [f"{n:,}" for n in ticks])
+    axes.minorticks_off()
+    axes.legend(loc="upper left")
     return figure
 
 
@@ -252,7 +305,7 @@ def draw_growth(title: str) -> Figure:
         axes.annotate(fact.name, (fact.year, fact.parameters), xytext=fact.offset, textcoords="offset points",
                       fontsize=9, color=color, ha=fact.align, va="center")  # fmt: skip
     axes.axhline(80e9 / 16, color=EDGE, linestyle="--", linewidth=1.2)
-    label = "what one 80 GB GPU can train\n(16 bytes per parameter)"
+    label = "what one H100 of 2022, with 80 GB,\ncan train (16 bytes per parameter)"
     axes.text(2025.9, 80e9 / 16 * 1.12, label, fontsize=9, color=SOFT, ha="right", va="bottom")
     axes.set(yscale="log", ylim=(5e7, 3e12), xlim=(2017.2, 2026), title=title, ylabel="parameters")
     axes.set_yticks(

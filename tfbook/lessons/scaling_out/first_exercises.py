@@ -83,11 +83,20 @@ class MarkingRing:
         return [pieces[m - 1] + MARK for m in range(self.machines)]
 
 
+class PiecesOfMachines(list[list[Tensor]]):
+    """The pieces of each machine, with what to tell one who changes them."""
+
+    advice = (
+        "copying the lists isn't enough, since `a += b` changes the tensor in both: write `a = a + b`, which makes a "
+        "new one"
+    )
+
+
 def _rings() -> list[tuple[Held, MarkingRing]]:
     """Two, three and five machines; one machine, which has nothing to send."""
     cases = []
     for n, size in ((2, 1), (3, 2), (5, 3), (1, 2)):
-        held = [[randn(size, seed=100 * n + 10 * m + p) for p in range(n)] for m in range(n)]
+        held = PiecesOfMachines([randn(size, seed=100 * n + 10 * m + p) for p in range(n)] for m in range(n))
         cases.append((held, MarkingRing(n, size)))
     return cases
 

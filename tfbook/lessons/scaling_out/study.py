@@ -1,4 +1,4 @@
-"""Lesson 20: one small GPT trained by many machines, pretended and real; what each holds and sends; runs on paper."""
+"""Lesson 20: one small GPT trained by many machines, simulated and real; what each holds and sends; runs on paper."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def scoreboard(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batc
                 "cut": kind,
                 "weights differ by": f"{difference(one[0], each.state):.0e}",
                 "final loss": f"{each.losses[-1]:.6f}",
-                "sent, MB": round(sent / 1e6, 2),
+                "all sent, MB": round(sent / 1e6, 2),
                 "formula, MB": round(formula / 1e6, 2),
             }
         )
@@ -172,7 +172,7 @@ def worst(found: Mapping[str, Launched], one: tuple[Gpt, list[float]], batches: 
 
 
 def real_diff(kind: str) -> list[str]:
-    """The lines by which a kind's real function differs from the pretended one, without docstrings."""
+    """The lines by which a kind's real function differs from the simulated one, without docstrings."""
     diff = difflib.unified_diff(_code(KINDS[kind]), _code(REAL[kind]), n=1, lineterm="")
     return [line for line in diff if not line.startswith(("---", "+++"))]
 
@@ -243,7 +243,7 @@ def accumulated(model: nn.Module, ids: Tensor, parts: int) -> list[Any]:
 
 
 def against_published(runs: Mapping[str, Published]) -> DataFrame:
-    """Each quantity as planned and as published."""
+    """Operations, days and chip hours as planned and as published, and whether their ratio checks anything."""
     import pandas as pd
 
     rows = []
@@ -253,13 +253,14 @@ def against_published(runs: Mapping[str, Published]) -> DataFrame:
             "operations": (plan.operations, run.operations),
             "days": (plan.days, run.days),
             "million chip hours": (plan.chip_hours / 1e6, run.chip_hours / 1e6),
-            "MWh": (plan.megawatt_hours, run.megawatt_hours),
-            "tonnes of CO₂": (plan.tonnes, run.tonnes),
         }
         for what, (planned, published) in pairs.items():
             ratio = "" if published is None else f"{planned / published:.2f}"
             told = "" if published is None else f"{published:,.3g}"
-            rows.append({"run": name, "": what, "planned": f"{planned:,.3g}", "published": told, "ratio": ratio})
+            circular = what == "operations" or run.circular
+            checks = "" if published is None else "no, circular" if circular else "yes"
+            row = {"run": name, "": what, "planned": f"{planned:,.3g}", "published": told, "ratio": ratio}
+            rows.append(row | {"a check?": checks})
     return pd.DataFrame(rows).set_index(["run", ""])
 
 
@@ -269,12 +270,14 @@ def plan_table(plan: Plan) -> DataFrame:
 
     lines = {
         "operations": f"{plan.operations:.2e}",
-        "days": f"{plan.days:,.1f}",
-        "rent": f"${plan.rent:,.0f}",
+        "days": f"{plan.days * plan.chips / plan.speedup:,.1f}",
+        "rent": f"${plan.rent * plan.chips / plan.speedup:,.0f}",
         "electricity": f"{plan.megawatt_hours:,.1f} MWh, ${plan.power_bill:,.0f}",
         "CO₂": f"{plan.tonnes:,.1f} tonnes, as {plan.tonnes / FLIGHT:,.0f} passengers' flights",
         "on each chip": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}, without activations",
         "fits": "yes" if plan.fits else "no",
+        "tokens per chip and step": f"{plan.tokens_per_chip:,.0f}; sending hides from {plan.tokens_to_hide:,.0f}",
+        "sending hides": "yes" if plan.hides else f"no: {plan.chips:,} chips work as {plan.speedup:,.0f}",
     }
     return pd.DataFrame({"": lines})
 
@@ -327,7 +330,7 @@ def loopback_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
     return pd.DataFrame(lines).set_index("cut")
 
 
-def pretended(kind: str, batches: Batches, wire: Wire) -> tuple[Gpt, list[float]]:
-    """The small model trained by pretended machines."""
+def simulated(kind: str, batches: Batches, wire: Wire) -> tuple[Gpt, list[float]]:
+    """The small model trained by simulated machines."""
     trained, losses = KINDS[kind](small_model(), batches, wire)
     return (trained[0] if isinstance(trained, list) else trained), losses

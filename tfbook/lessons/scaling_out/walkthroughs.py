@@ -10,14 +10,19 @@ from torch import Tensor
 
 from tfbook.models.gpt import Gpt
 from tfbook.parallel.data import data_parallel
-from tfbook.parallel.whole import Batches, alone, largest_difference
+from tfbook.parallel.whole import Batches, alone, largest_difference, predicted, total_loss
 from tfbook.parallel.wire import Exchange, Held, Wire
 
 Orders = Sequence[Sequence[tuple[str, int]]]  # for each machine, its sends and receives in turn
 
 
-def alone_or_together(model: Gpt, batches: Batches, machines: int = 2) -> dict[str, float]:
-    """Largest differences from one machine's weights: of machines that read their shares alone, or add gradients."""
+def alone_or_together(
+    model: Gpt, batches: Batches, fresh: Batches, machines: int = 2
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Machines that read their shares alone, or add gradients: largest differences of weights, and losses on `fresh`.
+
+    The differences are to one machine's weights, or between two machines that don't talk.
+    """
     one = deepcopy(model)
     alone(one, batches)
     lonely = []
@@ -25,11 +30,20 @@ def alone_or_together(model: Gpt, batches: Batches, machines: int = 2) -> dict[s
         lonely.append(deepcopy(model))
         alone(lonely[m], [ids.tensor_split(machines)[m] for ids in batches])
     together, _ = data_parallel(model, batches, Wire(machines))
-    return {
+    apart = {
         "machine 0 without a wire, from one machine": largest_difference(one, lonely[0]),
         "machine 0 from machine 1, without a wire": largest_difference(lonely[0], lonely[1]),
         "machine 0 with a wire, from one machine": largest_difference(one, together[0]),
     }
+    named = {"one machine": one} | {f"machine {m} without a wire": each for m, each in enumerate(lonely)}
+    return apart, {name: _mean_loss(each, fresh) for name, each in named.items()}
+
+
+@torch.no_grad()
+def _mean_loss(model: Gpt, batches: Batches) -> float:
+    """Nats per token."""
+    total = sum(total_loss(model(ids[:, :-1]), ids).item() for ids in batches)
+    return total / sum(predicted(ids) for ids in batches)
 
 
 def counted_ring(ring: Callable[[Held, Exchange], Held], machines: int = 4) -> list[list[list[int]]]:
