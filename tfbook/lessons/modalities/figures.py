@@ -173,7 +173,7 @@ def draw_reasons(runs: DataFrame) -> Figure:
     """R² at the stand by variant of the table."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8, 3.9))
+    figure, axes = plt.subplots(figsize=(8, 3.9), dpi=85)
     _points(axes, runs, "variant", list(runs["variant"].unique()))
     axes.set(ylabel="R² on unseen hours", ylim=(0.4, 1.04))
     axes.set_title("Turned axes hurt trees and FT-Transformer, an MLP hardly")
@@ -189,7 +189,7 @@ def draw_scoreboard(board: Mapping[str, Mapping[str, Sequence[float]]]) -> Figur
     import matplotlib.pyplot as plt
 
     looks = {"our blocks": COLORS[0], "classical rival": COLORS[1], "trivial": COLORS[3]}
-    figure, axes = plt.subplots(figsize=(8.8, 5.4))
+    figure, axes = plt.subplots(figsize=(8.8, 5.4), dpi=80)
     for row, scores in enumerate(board.values()):
         for number, (name, color) in enumerate(looks.items()):
             values = 100 * np.asarray(scores[name])
@@ -200,6 +200,6 @@ def draw_scoreboard(board: Mapping[str, Mapping[str, Sequence[float]]]) -> Figur
     axes.set(xlabel="right answers (%), or R² · 100", xlim=(-3, 112), yticks=[-n for n in range(len(board))])
     axes.set_yticklabels(board.keys())
     axes.grid(visible=False, axis="y")
-    axes.set_title("One stack, everywhere: ahead on some tasks, behind on others")
+    axes.set_title("One kind of stack: ahead on some tasks, behind on others")
     axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.11))
     return figure

@@ -14,16 +14,16 @@ SENSE_ANSWERS = {
     ),
     "swaps": (
         "A color that is not in the image is noticed nearly always, so CLIP knows *which* words belong. With "
-        "swapped colors or places all words are right, and it does little better than a coin. Yuksekgonul et al. (2023) "
-        "found this in large models. A likely reason: the other captions of a batch are mostly about other objects, so a bag of "
-        "words is nearly enough to tell them apart.\n\n"
+        "swapped colors or places all words are right, and it does little better than a coin. Yuksekgonul et al. "
+        "(2023) found this in large models. A likely reason: the other captions of a batch are mostly about other "
+        "objects, so a bag of words is nearly enough to tell them apart.\n\n"
         "Their cure puts swapped captions into the batch as false ones (green). It helps a little here: 62% after the "
         "same 1,800 steps. So asking is not the whole story. Telling who is where may need more steps or more scenes, "
         "and we have tried neither."
     ),
     "covered": (
         "Mostly the patches on the two objects, although nobody has said where anything is. But a map does not belong "
-        'to its text alone: for "a blue fish" covering the *heart* matters, too, since every patch changes the one '
+        'to its text alone: for "a blue fish" covering the *heart* matters most, since every patch changes the one '
         "vector of the whole image. So this shows where CLIP is sensitive, not where it sees a word."
     ),
 }

@@ -115,7 +115,7 @@ def draw_voices(sounds: Mapping[str, Float[Tensor, "digit time"]]) -> Figure:
     """The mel bands of the ten digits, a row for each voice."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5))
+    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5), dpi=85)
     for number, (row, (name, clips)) in enumerate(zip(np.atleast_2d(panels), sounds.items(), strict=True)):
         for digit, (axes, clip) in enumerate(zip(row, clips, strict=True)):
             axes.imshow(log_mel(clip), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
@@ -133,7 +133,7 @@ def draw_digit_contest(rows: DataFrame, *, ours: Sequence[str], chance: float = 
     import matplotlib.pyplot as plt
 
     means = rows.groupby("model").right.mean().sort_values()
-    figure, axes = plt.subplots(figsize=(8, 0.34 * len(means) + 1.3))
+    figure, axes = plt.subplots(figsize=(8, 0.34 * len(means) + 1.3), dpi=80)
     for y, (name, mean) in enumerate(means.items()):
         color = COLORS[0] if name in ours else COLORS[1]
         axes.barh(y, 100 * mean, color=color, height=0.66)
