@@ -53,6 +53,16 @@ def loss_of_whole_targets(scores: Tensor, same: Tensor) -> Tensor:
     return (rows + columns) / 2
 
 
+def loss_of_shared_targets(scores: Tensor, same: Tensor) -> Tensor:
+    target = same / same.sum(dim=1, keepdim=True)
+    return (F.cross_entropy(scores, target) + F.cross_entropy(scores.T, target.T)) / 2
+
+
+def loss_of_places(scores: Tensor, same: Tensor) -> Tensor:
+    places = torch.arange(len(scores))
+    return (F.cross_entropy(scores, places) + F.cross_entropy(scores.T, places)) / 2
+
+
 def chances_of_images(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
     return (scale * F.normalize(images, dim=1) @ F.normalize(texts, dim=1).T).softmax(dim=0)
 
@@ -75,6 +85,8 @@ WRONG = [  # exercise, answer, a part of what it is told
     (clip_loss, loss_twice, "the two directions are added"),
     (clip_loss, loss_of_any, "the *sum* of the true texts' probabilities"),
     (clip_loss, loss_of_whole_targets, "they share 1"),
+    (clip_loss, loss_of_shared_targets, "shared out along the rows"),
+    (clip_loss, loss_of_places, "a second true text counts as false here"),
     (text_chances, chances_of_images, "the softmax still runs over images"),
     (text_chances, chances_of_a_temperature, "dividing by the scale makes all chances nearly equal"),
     (text_chances, chances_of_dot_products, "without unit vectors, long vectors win"),

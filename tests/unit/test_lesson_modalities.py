@@ -66,10 +66,28 @@ def test_training_at_the_stand_beats_the_mean() -> None:
 def test_every_contestant_runs_on_labels_and_on_numbers() -> None:
     for table in (read_table("wine"), ice_cream(200, seed=1)):
         split = table.split(1)
-        for name in ("boosted trees", "linear model", "trivial"):
+        for name in ("boosted trees", "linear model", "MLP", "trivial"):
             row = study.contest.best_of(name, table, split, trials=1, seed=3)
             assert row["model"] == name
             assert row["test"] > -0.2 if name == "trivial" else row["test"] > 0.3
+
+
+def test_stored_reasons_say_what_the_lesson_says() -> None:
+    means = study.contest.all_reasons().groupby(["variant", "model"])["test"].mean()
+    turned, lost = means["axes turned"], means["as it is"] - means["16 useless columns"]
+    assert turned["MLP"] > turned[["boosted trees", "FT-Transformer"]].max() + 0.05
+    assert abs(means["as it is"]["MLP"] - turned["MLP"]) < 0.01
+    assert 0.09 < lost["MLP"] < 0.11
+    assert lost.drop("MLP").max() < 0.035
+
+
+def test_the_scoreboard_hides_no_table() -> None:
+    board = study.board.scoreboard()
+    assert {name for name in board if name.startswith("table")} == {
+        "table: ice cream (R²)", "table: wine", "table: breast cancer", "table: diabetes (R²)"
+    }  # fmt: skip
+    blocks, line = (board["table: diabetes (R²)"][name] for name in ("our blocks", "classical rival"))
+    assert sum(line) > sum(blocks)
 
 
 def test_the_trivial_score_of_numbers_is_zero() -> None:
@@ -192,7 +210,7 @@ def test_figures_show_what_they_are_given() -> None:
     mask = figures.draw_mask(names, _edges())
     assert sum(text.get_text() == "yes" for text in mask.axes[1].texts) == int(_edges().sum()) + 6
     assert "the same" in "".join(text.get_text() for text in figures.draw_landscape().axes[0].texts)
-    row = figures.draw_row_tokens(("a", "b"), ("1", "2"), torch.zeros(2, 3))
+    row = figures.draw_row_tokens(("a", "b"), ("1", "2"), ("1 · w", "2 · w"), torch.zeros(2, 3))
     assert sum(text.get_text() == "0.0" for text in row.axes[0].texts) == 6
     tree = figures.draw_tree({"the plane": (torch.rand(3, 2), 0.2), "the disk": (torch.rand(3, 2), 0.1)}, [(0, 1)])
     assert "10% off" in tree.axes[1].get_title()

@@ -23,7 +23,7 @@ from tfbook.models.vit import patchify, unpatchify
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-COVERED = "The objects matter, and the ground does not"  # title of the figure
+COVERED = "Where covering a patch changes the score"  # title of the figure
 
 # ---- a caption for a scene -------------------------------------------------------------------------------------------
 

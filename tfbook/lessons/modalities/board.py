@@ -37,7 +37,7 @@ def scoreboard() -> dict[str, Scores]:
     hops, codes = stored("modalities.hops").frame, stored("modalities.codes").frame
     digits, pairs = stored("modalities.digits").frame, stored("modalities.images_and_captions").frame
     classical, usual = ("boosted trees", "linear model"), stand[stand["variant"] == "as it is"]
-    cancer = tables[tables["table"] == "breast cancer"]
+    small = {name: tables[tables["table"] == name] for name in ("wine", "breast cancer", "diabetes")}
     walks = codes[codes["sight"] == "+ return probabilities"]
     listeners = [name for name in digits["model"].unique() if name.startswith(("linear", "neighbors"))]
     rows = {
@@ -46,11 +46,14 @@ def scoreboard() -> dict[str, Scores]:
             _best(usual, "test", "model", classical),
             [0.0],
         ),
-        "table: breast cancer": (
-            _of(cancer, "test", model="FT-Transformer"),
-            _best(cancer, "test", "model", classical),
-            _of(cancer, "test", model="trivial"),
-        ),
+        **{
+            f"table: {name}{' (R²)' * (name == 'diabetes')}": (
+                _of(runs, "test", model="FT-Transformer"),
+                _best(runs, "test", "model", classical),
+                _of(runs, "test", model="trivial"),
+            )
+            for name, runs in small.items()
+        },
         "graph: clubs": (
             _of(hops, "right", reader="our blocks along edges", layers=4),
             _of(hops, "right", reader="GCN", layers=4),

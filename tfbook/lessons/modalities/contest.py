@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tfbook.course.experiments import experiment
+from tfbook.course.experiments import experiment, stored
 from tfbook.data.tables import DataTable, TableRows, TableSplit, ice_cream, one_hot, read_table, rotated
 from tfbook.lessons.modalities.stand import new_ft, predictions, train_table
 
@@ -76,6 +76,30 @@ def fit_linear(table: DataTable, train: TableRows, options: Options) -> Predict:
     return lambda rows: torch.from_numpy(model.predict(one_hot(rows, table.values).numpy()))
 
 
+def draw_mlp(generator: random.Random) -> Options:
+    """Sizes of a multilayer perceptron and how it is trained."""
+    return {
+        "hidden_layer_sizes": generator.choice(((64, 64), (128, 128))),
+        "learning_rate_init": _log_uniform(generator, 1e-3, 1e-2),
+        "alpha": _log_uniform(generator, 1e-4, 1.0),
+        "max_iter": generator.choice((50, 100)),
+    }
+
+
+def fit_mlp(table: DataTable, train: TableRows, options: Options) -> Predict:
+    """A multilayer perceptron of scikit-learn on all columns side by side: its first layer prefers no axis."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    model = (MLPClassifier if table.labels else MLPRegressor)(random_state=0, **options)
+    with warnings.catch_warnings():  # the number of rounds is an option here, and none of them waits for a plateau
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(one_hot(train, table.values).numpy(), train.target.numpy())
+    return lambda rows: torch.from_numpy(model.predict(one_hot(rows, table.values).numpy()))
+
+
 def draw_ft(generator: random.Random) -> Options:
     """Sizes of an FT-Transformer and how it is trained."""
     return {
@@ -117,6 +141,7 @@ CONTESTANTS = {
     "FT-Transformer": Contestant(draw_ft, fit_ft),
     "boosted trees": Contestant(draw_trees, fit_trees),
     "linear model": Contestant(draw_linear, fit_linear),
+    "MLP": Contestant(draw_mlp, fit_mlp),
     "trivial": Contestant(lambda generator: {}, fit_trivial),
 }
 
@@ -153,6 +178,7 @@ def tables(seeds: Sequence[int] = (1, 2, 3), *, trials: int = 3) -> list[dict[st
         {"table": table.name} | best_of(name, table, table.split(seed), trials=trials, seed=seed)
         for table in map(read_table, TABLES)
         for name in CONTESTANTS
+        if name != "MLP"
         for seed in seeds
     ]
 
@@ -163,6 +189,16 @@ VARIANTS = ("as it is", "16 useless columns", "axes turned")
 @experiment
 def reasons(seeds: Sequence[int] = (1, 2), *, trials: int = 3, rows: int = 3000) -> list[dict[str, Any]]:
     """The stand as it is, with more useless columns, and with the axes of its numbers turned at random."""
+    return _on_variants(("FT-Transformer", "boosted trees", "linear model"), seeds, trials=trials, rows=rows)
+
+
+@experiment
+def without_columns(seeds: Sequence[int] = (1, 2, 3), *, trials: int = 3, rows: int = 3000) -> list[dict[str, Any]]:
+    """The rival that prefers no axis, a multilayer perceptron, on the same stands and a third one."""
+    return _on_variants(("MLP",), seeds, trials=trials, rows=rows)
+
+
+def _on_variants(names: Sequence[str], seeds: Sequence[int], *, trials: int, rows: int) -> list[dict[str, Any]]:
     found = []
     for variant in VARIANTS:
         irrelevant = 16 if variant == "16 useless columns" else 4
@@ -171,12 +207,19 @@ def reasons(seeds: Sequence[int] = (1, 2), *, trials: int = 3, rows: int = 3000)
             split = table.split(seed)
             if variant == "axes turned":
                 split = TableSplit(*(rotated(part, seed) for part in (split.train, split.valid, split.test)))
-            for name in ("FT-Transformer", "boosted trees", "linear model"):
+            for name in names:
                 found.append({"variant": variant} | best_of(name, table, split, trials=trials, seed=seed))
     return found
 
 
 # ---- tables and claims -----------------------------------------------------------------------------------------------
+
+
+def all_reasons() -> DataFrame:
+    """The stored runs of `reasons` and of `without_columns` in one table."""
+    import pandas as pd
+
+    return pd.concat([stored("modalities.reasons").frame, stored("modalities.without_columns").frame])
 
 
 def by_table(runs: DataFrame, group: str = "table") -> DataFrame:

@@ -29,7 +29,7 @@ PICTURE_ALTS = {  # of the figures that answer predictions: a lesson's code does
         "How often the true caption beats a false one, for four models. A false color is noticed by all; colors or "
         "places that are swapped are noticed by CLIP only in part and by bags of words never, which is a coin's half."
     ),
-    "covered": "An image of two objects, and three maps in which the patches on the objects stand out from the ground.",
+    "covered": "An image of two objects, and three maps of how the cosine falls, largest at patches on the objects.",
 }
 
 
@@ -166,12 +166,14 @@ def draw_places(scene: Scene, maps: Mapping[str, Float[Tensor, "row column"]], t
     figure, panels = plt.subplots(1, 1 + len(maps), figsize=(2.2 * (1 + len(maps)), 2.6))
     _picture(panels[0], scene, "the image")
     side = scene.image.shape[-1]
+    most = max(float(values.abs().max()) for values in maps.values())
     for axes, (text, values) in zip(panels[1:], maps.items(), strict=True):
         axes.imshow(scene.image.mean(dim=0), cmap="Greys_r", vmin=0, vmax=1.4, interpolation="nearest")
-        axes.imshow(
-            np.asarray(values), cmap="inferno", alpha=0.6, extent=(-0.5, side - 0.5, side - 0.5, -0.5),
-            vmin=float(values.min()), vmax=float(values.max()), interpolation="nearest",
+        shown = axes.imshow(
+            np.asarray(values), cmap="PuOr_r", alpha=0.75, extent=(-0.5, side - 0.5, side - 0.5, -0.5),
+            vmin=-most, vmax=most, interpolation="nearest",
         )  # fmt: skip
         _bare(axes, text)
+    figure.colorbar(shown, ax=panels, label="fall of the cosine", fraction=0.02, pad=0.01)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
