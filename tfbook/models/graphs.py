@@ -159,7 +159,7 @@ _FEED_FORWARD = partial(FeedForward, activation=F.gelu)
 
 @dataclass(frozen=True, kw_only=True)
 class GraphConfig(Config):
-    """What a node brings, and sizes of the blocks. With `edges` a node attends along its edges only.
+    """A node's features, and sizes of the blocks. With `edges` a node attends along its edges only.
 
     Nodes have no order, so there is no position encoding unless one is given, for nodes in some `order`.
     """

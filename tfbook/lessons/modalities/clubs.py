@@ -57,7 +57,7 @@ class LearnersBlocks(GraphTransformer):
         self.mask_of = mask_of
 
     def mask(self, edges: Tensor) -> Dense:
-        """What the learner's function makes of the edges."""
+        """The mask that the learner's function makes of the edges."""
         return Dense(self.mask_of(edges))
 
 
@@ -275,7 +275,7 @@ def edge_claims(model: nn.Module) -> dict[int, float]:
 
 
 def hop_claims(runs: DataFrame) -> dict[int, float]:
-    """What our blocks gain from one layer to four, from the best seed to the worst."""
+    """The gain of our blocks from one layer to four, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("layers")["right"]
     return {5: ours.min()[4] - ours.max()[1]}
 

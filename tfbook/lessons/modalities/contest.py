@@ -236,7 +236,7 @@ def table_claims(runs: DataFrame) -> dict[int, float]:
 
 
 def reason_claims(runs: DataFrame) -> dict[int, float]:
-    """What turned axes cost in R², to trees or to FT-Transformer, whichever loses less."""
+    """The loss in R² by turned axes, to trees or to FT-Transformer, whichever loses less."""
     means = runs.groupby(["variant", "model"])["test"].mean()
     lost = means["as it is"] - means["axes turned"]
     return {3: min(lost["boosted trees"], lost["FT-Transformer"])}

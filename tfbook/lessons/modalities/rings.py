@@ -150,7 +150,7 @@ def largest_difference(model: nn.Module, edges: Tensor) -> float:
 
 
 def code_claims(runs: DataFrame) -> dict[int, float]:
-    """What return probabilities add to our blocks, from the best seed to the worst."""
+    """The gain of our blocks by return probabilities, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("sight")["right"]
     return {7: ours.min()["+ return probabilities"] - ours.max()["neighbors only"]}
 

@@ -176,7 +176,7 @@ def hours(*typed: Mapping[str, Any]) -> TableRows:
 
 
 def sell(model: nn.Module, *typed: Mapping[str, Any]) -> DataFrame:
-    """What the model expects of hours typed by the reader, and what the rule says."""
+    """The model's guess for hours typed by the reader, and the rule's."""
     import pandas as pd
 
     rows, train = hours(*typed), stand().rows.numbers[_training_rows(stand())]

@@ -28,7 +28,7 @@ BEST = 0.018  # Mamba's learning rate, of the four in `story_rates`
 
 
 class Selected(NamedTuple):
-    """What a block's scan was given at each word: a vector for each channel's step, and a key and a query."""
+    """A block's inputs to its scan at each word: a vector for each channel's step, and a key and a query."""
 
     step: Float[Tensor, "words width"]
     B: Float[Tensor, "words state"]

@@ -13,7 +13,7 @@ Pair = tuple[float, ...]
 
 
 class Step(NamedTuple):
-    """What happens in a channel at one word; pairs have one number for each of the state's."""
+    """One step of a channel at one word; pairs have one number for each of the state's."""
 
     raw: float
     step: float
