@@ -230,7 +230,7 @@ def test_a_folder_that_there_is_not(tmp_path: Path) -> None:
 
 def graded(path: Path, student: str, points: int) -> Graded:
     statuses = ["correct"] * points + ["not quite"] * (6 - points)
-    named = [verdicts.Verdict(f"e{i}", status, "=1+1 | <b>`x`") for i, status in enumerate(statuses)]
+    named = [verdicts.ExerciseVerdict(f"e{i}", status, "=1+1 | <b>`x`") for i, status in enumerate(statuses)]
     from tfbook.course.grading.handed_in import HandedIn
 
     return Graded(HandedIn(Student(student, "7"), path, LESSONS[0]), tuple(named))

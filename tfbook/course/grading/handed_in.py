@@ -127,7 +127,7 @@ def student_of(path: Path) -> Student:
 
 def answered(cells: tuple[str, ...], exercises: list[str]) -> Iterator[Answered]:
     """Where each exercise is answered: the last cell that checks it, else the last that defines its function."""
-    sources = [plain(cell) for cell in cells]
+    sources = [without_magics(cell) for cell in cells]
     for exercise in exercises:
         checks = [i for i, source in enumerate(sources) if re.search(rf"\bex\.{exercise}\.check\(", source)]
         defines = [i for i, source in enumerate(sources) if re.search(rf"^def {exercise}\(", source, re.MULTILINE)]
@@ -151,7 +151,7 @@ def _answer(exercise: str, before: tuple[str, ...], source: str) -> Answered:
     return Answered(exercise, before, tuple(statements), argument)
 
 
-def plain(cell: str) -> str:
+def without_magics(cell: str) -> str:
     """A cell without the magics of IPython, which keep their lines."""
     return "" if WHOLE.match(cell) else MAGIC.sub(r"\1pass", cell)
 

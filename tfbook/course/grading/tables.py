@@ -12,7 +12,7 @@ from typing import Any
 
 from tfbook.course.attempts import MARKS
 from tfbook.course.grading.handed_in import Student
-from tfbook.course.grading.verdicts import Graded, Verdict
+from tfbook.course.grading.verdicts import Graded, ExerciseVerdict
 from tfbook.course.lessons import Lesson
 from tfbook.course.progress import exercises_of
 from tfbook.files import write_text
@@ -125,12 +125,12 @@ def report(graded: Sequence[Graded], grades: Grades) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(verdict: Verdict) -> str:
+def _line(verdict: ExerciseVerdict) -> str:
     remark = f" *Look at it: {_text(verdict.remark)}.*" if verdict.remark else ""
     return f"- {MARKS[verdict.status]} `{verdict.exercise}`: {_text(_reason(verdict))}{remark}"
 
 
-def _reason(verdict: Verdict) -> str:
+def _reason(verdict: ExerciseVerdict) -> str:
     return f"{verdict.status}: {verdict.message}" if verdict.message else verdict.status
 
 

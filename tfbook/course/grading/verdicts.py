@@ -26,7 +26,7 @@ ENDED = "its process ended before there was a result: out of memory, or it ended
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ExerciseVerdict:
     """The verdict on one exercise, and what an instructor may want to look at."""
 
     exercise: str
@@ -45,7 +45,7 @@ class Graded:
     """A notebook with the verdicts on its lesson's exercises, in their order; none where it cannot be read."""
 
     handed_in: HandedIn
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[ExerciseVerdict, ...]
 
     @property
     def points(self) -> int:
@@ -94,16 +94,16 @@ def grade_notebook(handed: HandedIn) -> Graded:
     verdicts = [
         _judged(getattr(module, name), answers[name], _workshop[0])
         if name in answers
-        else Verdict(name, "not attempted", "no cell checks it")
+        else ExerciseVerdict(name, "not attempted", "no cell checks it")
         for name in names
     ]
     return Graded(handed, tuple(verdicts))
 
 
-def _judged(exercise: Exercise, answer: Answered, workshop: Workshop) -> Verdict:
+def _judged(exercise: Exercise, answer: Answered, workshop: Workshop) -> ExerciseVerdict:
     result = _result(exercise, answer, workshop)
     remark = remarks(answer, exercise) if result.status == "correct" else ""
-    return Verdict(exercise.name, result.status, result.message, remark)
+    return ExerciseVerdict(exercise.name, result.status, result.message, remark)
 
 
 def _result(exercise: Exercise, answer: Answered, workshop: Workshop) -> CheckResult:

@@ -98,7 +98,7 @@ class Workshop:
 # ---- in the process of its own -----------------------------------------------------------------------------------
 
 
-def main() -> None:
+def take_orders() -> None:
     """Reads orders until there are no more."""
     torch.set_num_threads(1)  # a room allows no second thread
     print(json.dumps({"ended": "ready"}), flush=True)
@@ -184,4 +184,4 @@ def run(source: str, names: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    take_orders()
