@@ -20,7 +20,7 @@ from tests.exercises.hostile_answers import HOSTILE
 from tfbook.__main__ import course_command
 from tfbook.course.attempts import Attempt, CheckResult
 from tfbook.course.grading import verdicts
-from tfbook.course.grading.handed_in import Student, answered, handed_in, lesson_of, read_notebook, student_of
+from tfbook.course.grading.handed_in import Student, answered, handed_in, lesson_of, read_notebook, student_named
 from tfbook.course.grading.room import Limits
 from tfbook.course.grading.tables import best, rows_as_csv, write_tables
 from tfbook.course.grading.verdicts import Graded, grade_folder, grade_notebook
@@ -189,7 +189,7 @@ def test_an_ending_that_claims_to_be_right_is_not(tmp_path: Path) -> None:
     ],
 )
 def test_whose_a_file_is(path: str, student: Student) -> None:
-    assert student_of(Path(path)) == student
+    assert student_named(Path(path)) == student
 
 
 def test_a_lesson_is_known_by_its_imports_before_its_name() -> None:

@@ -22,7 +22,7 @@ BY_INPUTS = ("W_O", "down")
 BRANCHES = ("mixer", "feed_forward")
 
 
-def part_of(layer: nn.Linear, machine: int, machines: int, *, by: str) -> nn.Linear:
+def piece_of(layer: nn.Linear, machine: int, machines: int, *, by: str) -> nn.Linear:
     """One machine's part of a layer, cut by its "outputs" or "inputs"; of the latter, machine 0 has the bias.
 
     Raises ValueError when the layer can't be cut into equal parts.
@@ -51,7 +51,7 @@ def split_blocks(model: Gpt, machine: int, machines: int) -> Gpt:
             for name, layer in list(owner.named_children()):
                 if name in BY_OUTPUTS + BY_INPUTS:
                     by = "outputs" if name in BY_OUTPUTS else "inputs"
-                    setattr(owner, name, part_of(layer, machine, machines, by=by))
+                    setattr(owner, name, piece_of(layer, machine, machines, by=by))
     return part
 
 

@@ -77,7 +77,7 @@ def handed_in(folder: Path) -> list[HandedIn]:
 
 def read_notebook(path: Path, folder: Path) -> HandedIn:
     """A notebook with its student and lesson. Never raises: what is wrong with it is its `fault`."""
-    student = student_of(path.relative_to(folder))
+    student = student_named(path.relative_to(folder))
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError(f"larger than {LARGEST // 1_000_000} MB")
@@ -107,7 +107,7 @@ def lesson_of(file: str, cells: tuple[str, ...]) -> Lesson | None:
     return known.get(named) or next((lesson for lesson in known.values() if lesson.name in file), None)
 
 
-def student_of(path: Path) -> Student:
+def student_named(path: Path) -> Student:
     """Whose a file is: from the folder in Moodle's downloads, from the file's name in Canvas's, else from either."""
     folder = path.parts[0] if len(path.parts) > 1 else ""
     stem = re.sub(r"\.ipynb(\.txt|\.json)?$", "", path.name, flags=re.IGNORECASE)

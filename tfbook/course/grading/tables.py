@@ -12,7 +12,7 @@ from typing import Any
 
 from tfbook.course.attempts import MARKS
 from tfbook.course.grading.handed_in import Student
-from tfbook.course.grading.verdicts import Graded, ExerciseVerdict
+from tfbook.course.grading.verdicts import ExerciseVerdict, Graded
 from tfbook.course.lessons import Lesson
 from tfbook.course.progress import exercises_of
 from tfbook.files import write_text

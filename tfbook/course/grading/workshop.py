@@ -165,10 +165,10 @@ def defined(order: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[Any, st
     names["__name__"] = "__main__"
     for source in order["before"]:
         with suppress(Exception):  # a part of the page that needs what training would have made
-            run(source, names)
+            run_statement(source, names)
     try:
         for source in order["statements"]:
-            run(source, names)
+            run_statement(source, names)
         return eval(order["argument"], names), ""
     except SystemExit:
         return None, "SystemExit: the cell ends the program"
@@ -176,7 +176,7 @@ def defined(order: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[Any, st
         return None, error_line(error, None)
 
 
-def run(source: str, names: dict[str, Any]) -> None:
+def run_statement(source: str, names: dict[str, Any]) -> None:
     """Runs a statement whose lines an error can show."""
     file = f"<handed in {len(linecache.cache)}>"
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
