@@ -50,7 +50,7 @@ def torchrun(processes: int, module: str, arguments: Sequence[str], *, restarts:
         raise RuntimeError(f"{processes} processes of {module} failed:\n{done.stderr[:3000]}")
 
 
-def launch(
+def launch_kinds(
     model: Gpt,
     batches: Batches,
     kinds: Sequence[str],

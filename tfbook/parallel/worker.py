@@ -30,7 +30,7 @@ KINDS: dict[str, Callable[..., real.Trained]] = {
 }
 
 
-def whole_state(kind: str, trained: nn.Module, like: Gpt) -> dict[str, Tensor]:
+def whole_weights(kind: str, trained: nn.Module, like: Gpt) -> dict[str, Tensor]:
     """All weights, as one process would have them; every process has to ask."""
     if kind == "pipeline":
         stages: list[Any] = [None] * dist.get_world_size()
@@ -53,7 +53,7 @@ def run_kind(kind: str, start: dict[str, Any]) -> dict[str, Any]:
     handle.remove()
     found = {"losses": losses, "seconds": seconds, "held": weighing.parts, "sent": dict(counter.sent)}
     found["loopback"] = None if before is None or after is None else after - before
-    return found | {"state": whole_state(kind, trained, like)}
+    return found | {"state": whole_weights(kind, trained, like)}
 
 
 def _main(folder: Path) -> None:

@@ -31,7 +31,7 @@ from tfbook.lessons.scaling_out.walkthroughs import (
 )
 from tfbook.models.gpt import GPT2, GPT2_SMALL, Gpt, parameter_count
 from tfbook.parallel.data import data_parallel
-from tfbook.parallel.launch import Launched, launch, launch_elastic as launch_elastic
+from tfbook.parallel.launch import Launched, launch_elastic as launch_elastic
 from tfbook.parallel.pipeline import pipeline
 from tfbook.parallel.planning import (
     DOUBLE,
@@ -292,7 +292,7 @@ def on_the_loopback(processes: int = 4, steps: int = 20, rows: int = 8) -> list[
     Run where nobody else sends: `unshare -n sh -c "ip link set lo up; python tools/experiment.py …"`.
     """
     batches, model = story_batches(steps, rows), small_model()
-    found = launch(model, batches, list(KINDS), processes=processes)
+    found = launch_kinds(model, batches, list(KINDS), processes=processes)
     return [
         {
             "kind": kind,
