@@ -31,7 +31,7 @@ from tfbook.lessons.scaling_out.walkthroughs import (
 )
 from tfbook.models.gpt import GPT2, GPT2_SMALL, Gpt, parameter_count
 from tfbook.parallel.data import data_parallel
-from tfbook.parallel.launch import Launched, launch_elastic as launch_elastic
+from tfbook.parallel.launch import Launched, launch_elastic as launch_elastic, launch_kinds as launch_kinds
 from tfbook.parallel.pipeline import pipeline
 from tfbook.parallel.planning import (
     DOUBLE,
