@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from handout import CHECK
 from nbformat import NotebookNode
 
 from tfbook.course.exercises import Exercise
@@ -17,7 +18,6 @@ from tfbook.course.lessons import LESSONS
 if TYPE_CHECKING:
     from rules import Lesson
 
-CHECK = re.compile(r"^ex\.(\w+)\.check\((\w+)\)", re.MULTILINE)
 FROM_MEMORY = re.compile(r"without looking|looking back|from memory|write it again", re.IGNORECASE)
 
 

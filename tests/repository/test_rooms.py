@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {  # what a room may import besides itself
     "text": {"checks", "files"},
     "attention": {"checks", "parts"},
     "models": {"attention", "text", "checks", "parts", "modes"},
-    "parallel": {"models", "attention", "checks"},
+    "parallel": {"models", "attention", "checks", "files", "training"},
     "training": {"runtime", "files", "checks", "text", "attention", "modes", "parts"},
     "generation": {"models", "attention", "text", "checks", "parts", "runtime", "modes"},
     "data": {"text", "files", "checks", "console"},

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ def one() -> tuple[Gpt, list[float]]:
 
 @pytest.fixture(scope="module")
 def launched() -> dict[str, launch.Launched]:
-    return launch.launch(small_gpt(), some_batches(), list(KINDS), processes=PROCESSES)
+    return launch.launch_kinds(small_gpt(), some_batches(), list(KINDS), processes=PROCESSES)
 
 
 def with_weights(state: dict[str, Tensor]) -> Gpt:
@@ -84,8 +85,8 @@ def test_a_checkpoint_is_whole_or_the_one_before(tmp_path: Path, monkeypatch: py
     path = tmp_path / "checkpoint.pt"
     save_whole(path, {"step": 1})
 
-    def breaks(state: object, beside: Path) -> None:
-        beside.write_bytes(b"half")
+    def breaks(state: object, beside: BinaryIO) -> None:
+        beside.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(torch, "save", breaks)

@@ -8,7 +8,6 @@ Shapes: batch, node, d_input, d_model = head · d_head, output, code (numbers th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tfbook.attention.implementations import masked_softmax
 from tfbook.attention.masks import Dense
 from tfbook.attention.multi_head import split_heads
 from tfbook.attention.positions import MakePosition
@@ -69,7 +69,7 @@ def gat_weights(
     """
     own, other = (torch.einsum("bhnd,hd->bhn", h, a) for a in (a_query, a_key))
     scores = F.leaky_relu(own[..., :, None] + other[..., None, :], 0.2)
-    return torch.softmax(scores.masked_fill(~allowed[:, None], -math.inf), dim=-1)
+    return masked_softmax(scores, allowed[:, None])
 
 
 def gat2_weights(
@@ -81,7 +81,7 @@ def gat2_weights(
     """softmax_j aᵀ LeakyReLU(W h_i + W' h_j): lesson 01's additive score, along edges (Brody et al., 2022, eq. 7)."""
     mixed = F.leaky_relu(h[..., :, None, :] + g[..., None, :, :], 0.2)
     scores = torch.einsum("bhqkd,hd->bhqk", mixed, a)
-    return torch.softmax(scores.masked_fill(~allowed[:, None], -math.inf), dim=-1)
+    return masked_softmax(scores, allowed[:, None])
 
 
 class GraphAttention(nn.Module):
@@ -107,16 +107,19 @@ class GraphAttention(nn.Module):
         self, x: Float[Tensor, "batch node d_input"], edges: Bool[Tensor, "batch node node"]
     ) -> Float[Tensor, "batch head query key"]:
         """α_ij, 0 where there is no edge."""
-        h, allowed = split_heads(self.W(x), self.heads), with_loops(edges)
+        return self._weights(split_heads(self.W(x), self.heads), x, edges)
+
+    def _weights(self, h: Tensor, x: Tensor, edges: Tensor) -> Tensor:
         if self.W_query is not None:
-            return gat2_weights(split_heads(self.W_query(x), self.heads), h, self.a[0], allowed)
-        return gat_weights(h, self.a[0], self.a[1], allowed)
+            return gat2_weights(split_heads(self.W_query(x), self.heads), h, self.a[0], with_loops(edges))
+        return gat_weights(h, self.a[0], self.a[1], with_loops(edges))
 
     def forward(
         self, x: Float[Tensor, "batch node d_input"], edges: Bool[Tensor, "batch node node"]
     ) -> Float[Tensor, "batch node d_model"]:
         """One round of messages; nonlinearities are the network's."""
-        mixed = self.weights(x, edges) @ split_heads(self.W(x), self.heads)
+        h = split_heads(self.W(x), self.heads)
+        mixed = self._weights(h, x, edges) @ h
         return mixed.transpose(1, 2).flatten(2) + self.bias
 
 

@@ -1,56 +1,15 @@
-"""Counts what a real process holds and what it hands over to the others, whoever calls: this package or PyTorch."""
+"""Weighs what a real process holds, and reads what the system counts of the messages between processes."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed as dist
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from tfbook.parallel.planning import all_gather_bytes, all_reduce_bytes
+from torch import Tensor
 
 LOOPBACK = Path("/proc/net/dev")  # Linux counts there what processes of one machine send to each other
-
-
-class MessageCounter(TorchDispatchMode):
-    """Inside, adds up what this process sends by the ring's formulas, of the sizes that collectives are really given.
-
-    `sent` has bytes by kind. Numbers alone, such as a loss to print, are left out.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sent: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        library, name = str(func).split(".")[:2]
-        if library in ("c10d", "_c10d_functional"):
-            self._count(name.strip("_"), args)
-        return func(*args, **(kwargs or {}))
-
-    def _count(self, name: str, args: Any) -> None:
-        n = dist.get_world_size()
-        if name in ("allreduce", "all_reduce"):
-            size = _size(args[0])
-            if size > 8:
-                self.sent["all-reduce"] += round(all_reduce_bytes(size, n))
-        elif name == "allgather_base":
-            self.sent["all-gather"] += round(all_gather_bytes(_size(args[0]), n))
-        elif name == "reduce_scatter_base":
-            self.sent["reduce-scatter"] += round(all_gather_bytes(_size(args[1]), n))
-        elif name == "send":
-            self.sent["send"] += _size(args[0])
-
-
-def _size(tensors: Tensor | Iterable[Tensor]) -> int:
-    """Bytes of one tensor, or of all in a list."""
-    if isinstance(tensors, Tensor):
-        return tensors.numel() * tensors.element_size()
-    return sum(map(_size, tensors))
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

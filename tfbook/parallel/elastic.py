@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+from tfbook.files import atomic_write
 from tfbook.parallel.whole import adam, flat_gradient, predicted, set_gradient, take_step, total_loss
+from tfbook.training import distributed
 
 
 def die() -> None:
@@ -30,10 +32,9 @@ def die() -> None:
 
 
 def save_whole(path: Path, state: dict[str, Any]) -> None:
-    """The file is whole or isn't there: it is written beside its place and then moved."""
-    beside = path.with_suffix(".new")
-    torch.save(state, beside)
-    beside.replace(path)
+    """The file is whole, or it is the one before."""
+    with atomic_write(path) as file:
+        torch.save(state, file)
 
 
 def train_on(folder: Path) -> None:
@@ -73,11 +74,8 @@ def _note(folder: Path, attempt: int, step: int, loss: float) -> None:
 
 def _main(folder: Path) -> None:
     """One process of the group."""
-    dist.init_process_group("gloo")
-    try:
+    with distributed.processes():
         train_on(folder)
-    finally:
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

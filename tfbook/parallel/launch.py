@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -18,6 +15,7 @@ from torch import Tensor
 
 from tfbook.models.gpt import Gpt
 from tfbook.parallel.whole import Batches
+from tfbook.training import distributed
 
 SECONDS = 300  # after which a run is given up
 
@@ -39,15 +37,11 @@ def torchrun(processes: int, module: str, arguments: Sequence[str], *, restarts:
 
     Raises RuntimeError with the last lines that they wrote when they fail.
     """
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command += ["--max-restarts", str(restarts), "-m", module, *arguments]
-    above = str(Path(__file__).parents[2])
-    path = os.pathsep.join([above, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    environment["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # else a restart finds the addresses of the dead
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
-    if done.returncode:
-        raise RuntimeError(f"{processes} processes of {module} failed:\n{done.stderr[:3000]}")
+    script = f"from runpy import run_module\nrun_module({module!r}, run_name='__main__')"
+    try:
+        distributed.launch(script, *arguments, processes=processes, restarts=restarts, timeout=SECONDS)
+    except RuntimeError as error:
+        raise RuntimeError(f"{processes} processes of {module} failed:\n{error}") from None
 
 
 def launch_kinds(

@@ -218,7 +218,7 @@ def _free_port() -> int:
 def _printed(command: list[str], timeout: float) -> str:
     root = str(Path(__file__).parents[2])  # so that the script finds this tfbook, installed or not
     own = {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))), "OMP_NUM_THREADS": "1"}
-    own |= {"TFBOOK_DEVICE": "cpu", "PYTHONUNBUFFERED": "1", "TQDM_DISABLE": "1"}
+    own |= {"TFBOOK_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1", "TQDM_DISABLE": "1"}
     own |= {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
     run = subprocess.Popen(
         command, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"

@@ -8,9 +8,12 @@ from typing import Any
 from torch import Tensor, distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
+KINDS = {"allgather": "all-gather", "reducescatter": "reduce-scatter", "allreduce": "all-reduce"}
+NUMBER = 8  # bytes of one, such as a loss to print
+
 
 class Traffic(TorchDispatchMode):
-    """Inside, counts the bytes that this process sends by kind of message, in `sent`.
+    """Inside, counts the bytes that this process sends by kind of message, in `sent`; sums of single numbers are free.
 
     By a ring, each of N processes sends (N − 1) / N of the whole to gather it or to sum and scatter it, and twice that
     to sum it for all (Patarasuk & Yuan, 2009). What gloo or NCCL do on the wire may differ for small messages.
@@ -29,16 +32,17 @@ class Traffic(TorchDispatchMode):
         """Calls the function; adds what it sends if it is a message to all."""
         found = func(*args, **kwargs or {})
         if func.namespace in ("c10d", "_c10d_functional"):
-            name = func._schema.name.partition("::")[2].strip("_").replace("_", "")
-            for kind, whole in (("allgather", found), ("reducescatter", args), ("allreduce", args)):
-                if name.startswith(kind):
-                    self.sent[kind] += _share(kind, whole, args)
+            self._count(func._schema.name.partition("::")[2].replace("_", ""), found, args)
         return found
 
-
-def _share(kind: str, whole: Any, args: Any) -> int:
-    size = max(_sizes(whole) or _sizes(args))
-    return size * (2 if kind == "allreduce" else 1) * (_processes(args) - 1) // _processes(args)
+    def _count(self, name: str, found: Any, args: Any) -> None:
+        if name == "send":
+            self.sent["send"] += sum(_sizes(args))
+        for start, kind in KINDS.items():
+            size = max(_sizes(found if kind == "all-gather" else args) or _sizes(args), default=0)
+            if name.startswith(start) and (kind != "all-reduce" or size > NUMBER):
+                twice = 2 if kind == "all-reduce" else 1
+                self.sent[kind] += twice * size * (_processes(args) - 1) // _processes(args)
 
 
 def _sizes(tree: Any) -> list[int]:

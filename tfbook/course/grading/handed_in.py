@@ -128,11 +128,12 @@ def student_named(path: Path) -> Student:
 def answered(cells: tuple[str, ...], exercises: list[str]) -> Iterator[Answered]:
     """Where each exercise is answered: the last cell that checks it, else the last that defines its function."""
     sources = [without_magics(cell) for cell in cells]
+    defined = [tuple(definitions(source)) for source in sources]
     for exercise in exercises:
         checks = [i for i, source in enumerate(sources) if re.search(rf"\bex\.{exercise}\.check\(", source)]
         defines = [i for i, source in enumerate(sources) if re.search(rf"^def {exercise}\(", source, re.MULTILINE)]
         if place := (checks or defines)[-1:]:
-            before = tuple(part for source in sources[: place[0]] for part in definitions(source))
+            before = tuple(part for cell in defined[: place[0]] for part in cell)
             yield _answer(exercise, before, sources[place[0]])
 
 
@@ -179,7 +180,7 @@ PLAIN = (ast.Constant, ast.Tuple, ast.List, ast.Dict, ast.UnaryOp, ast.BinOp, as
 def _with_decorators(node: ast.stmt) -> ast.stmt:
     """The node, whose first line is that of its first decorator."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.decorator_list:
-        node.lineno, node.col_offset = node.decorator_list[0].lineno, node.col_offset
+        node.lineno = node.decorator_list[0].lineno
     return node
 
 
