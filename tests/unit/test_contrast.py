@@ -112,6 +112,8 @@ GROUNDS = {  # of boxes and cells, and what only separates or decorates
     "lesson 17: pixels seen and not seen, beside each other": ("#8fb8dd", "#e59a86"),
     "lesson 18: attention elsewhere, and lengths that training saw": ("#d5d9de", "#eef1f4"),
     "a frame on a dark map": ("#ff5e5e",),
+    "lesson 14: frames on darkened pictures": ("#ffb000", "#ff7eb6"),
+    "lesson 19: nodes with borders": ("#d7dbe0", "#f4f4f4"),
 }
 
 

@@ -63,6 +63,13 @@ def bert() -> Bert:
     return Bert(VOCAB, replace(BERT, **SIZES))
 
 
+def clip() -> Clip:
+    """With s = 1: gradients are compared by their size, and a large s makes rounding large."""
+    model = Clip(ImageTower(8, replace(IMAGE_SIZES, tokens=0)), TextTower(VOCAB, 8, SMALL))
+    nn.init.zeros_(model.log_scale)
+    return model
+
+
 def strided(blocks: int) -> Tensor:
     number = torch.arange(blocks)
     return (number[:, None] - number) % 2 == 0
@@ -114,10 +121,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     ),
     "graph Transformer": (lambda: GraphTransformer(3, GraphConfig(d_input=4, d_model=16)), (BITS, FULL)),
     "GAT": (lambda: GraphNet(4, 3, kind="attention", d_model=16), (BITS, FULL)),
-    "CLIP": (
-        lambda: Clip(ImageTower(8, replace(IMAGE_SIZES, tokens=0)), TextTower(VOCAB, 8, SMALL)),
-        (IMAGES, IDS, LENGTHS),
-    ),
+    "CLIP": (clip, (IMAGES, IDS, LENGTHS)),
     "audio": (
         lambda: AudioTransformer(
             4, AudioConfig(**(SIZES | {"max_length": 4}), window=16, hop=8, bands=4, frames=4, piece=(2, 2))

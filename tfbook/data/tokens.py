@@ -61,7 +61,7 @@ def write_token_blocks(path: str | Path, blocks: Iterable[Int[Tensor, " time"]],
 
 def _content(ids: Int[Tensor, " time"], vocab: int) -> np.ndarray:
     if ids.ndim != 1:
-        raise ValueError(f"ids has shape {tuple(ids.shape)}; expected one axis")
+        raise ValueError(f"ids has shape {tuple(ids.shape)} and vocab is {vocab}; expected one axis")
     if len(ids) and not 0 <= ids.min() <= ids.max() < vocab:
         raise ValueError(f"ids lie between {ids.min()} and {ids.max()}; expected 0 to {vocab - 1}, the vocabulary")
     return ids.numpy().astype(_dtype(vocab))

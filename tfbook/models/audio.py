@@ -6,6 +6,7 @@ Shapes: batch, time (samples); frame; bin (of the discrete Fourier transform); m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -44,7 +45,8 @@ def mel(hz: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 def mel_bands(bands: int, bins: int, rate: int) -> Float[Tensor, "mel bin"]:
     """Triangles of equal width on the mel scale, each rising from its neighbor's peak to its own and falling again."""
     hz = torch.linspace(0, rate / 2, bins)
-    peaks = torch.linspace(0, float(mel(hz[-1])), bands + 2)
+    highest = 1127 * math.log1p(rate / 2 / 700)  # mel of the last frequency, without a look at a tensor
+    peaks = torch.linspace(0, highest, bands + 2)
     rise = (mel(hz) - peaks[:-2, None]) / (peaks[1:-1] - peaks[:-2])[:, None]
     fall = (peaks[2:, None] - mel(hz)) / (peaks[2:] - peaks[1:-1])[:, None]
     return torch.minimum(rise, fall).clamp(min=0)

@@ -211,7 +211,7 @@ def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
     axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
     axes.set_yticks(heights, [*rows])
-    axes.set_title("Two layers, wider and trained longer, match hops")
+    axes.set_title("Two layers, wider and trained longer, come close to hops")
     axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
     axes.grid(visible=False, axis="y")
     return figure, "; ".join(

@@ -238,7 +238,7 @@ def draw_restart(unbroken: Sequence[float], rows: Sequence[Mapping[str, Any]], t
     parts = {"until the kill": range(first), "after the restart": range(first, len(rows))}
     for number, (name, part) in enumerate(parts.items()):
         gray = "same steps, nothing killed" if number == 0 else None
-        axes.plot(part, [losses[x] for x in part], color="#c9ced6", linewidth=8, marker="none", label=gray)
+        axes.plot(part, [losses[x] for x in part], color=EDGE, linewidth=8, marker="none", label=gray)
         found = [rows[x]["loss"] for x in part]
         axes.plot(part, found, color=COLORS[number], marker="os"[number], markersize=4.5, linewidth=1.5, label=name)
         left = first - 0.5 + (number - 1) * again

@@ -231,7 +231,7 @@ def draw_asked(rows: Sequence[Mapping[str, Any]], counting: Mapping[int, float],
         "question multiplied": Method(INK, "*"),
         "SiLU of the sum": Method("#c2459a", "s"),
         "ReLU of the sum": Method("#5b6ee1", "^"),
-        "ReLU of the state": Method("#c9a227", "X"),
+        "ReLU of the state": Method(KHAKI, "X"),
         "question added": Method(SOFT, "o"),
         "read as it is": METHODS["minGRU"],
     }
