@@ -97,6 +97,14 @@ def test_each_push_runs_the_lessons_as_on_a_gpu() -> None:
     assert [step["run"] for step in steps if "run" in step] == ["make pretended-gpu"]
 
 
+def test_each_push_says_what_to_run_where_the_badges_lead_elsewhere() -> None:
+    """Before anything else, with nothing installed: a notice, no failure."""
+    runs = [step["run"] for step in load("colab.yml")["jobs"]["colab"]["steps"] if "run" in step]
+    assert runs == ["python tools/address.py --notice", "python tools/colab.py"]
+    bare = run(sys.executable, "-I", "-S", *runs[0].split()[1:])
+    assert bare.returncode == 0, bare.stderr
+
+
 def test_each_week_runs_the_unit_tests_in_all_eighteen() -> None:
     """Three systems, three Pythons, two sets of packages, and nothing excluded."""
     assert load("weekly.yml")[True].keys() == {"schedule", "workflow_dispatch"}
