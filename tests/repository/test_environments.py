@@ -1,6 +1,7 @@
 """pyproject.toml is the one source of names and versions: the conda environments and the texts follow it."""
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -45,6 +46,18 @@ def test_a_conda_environment_has_the_python_and_the_channel(file: str) -> None:
     environment = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
     assert f"python{PROJECT['requires-python']}" in environment["dependencies"]
     assert environment["channels"] == ["conda-forge", "nodefaults"]
+
+
+def test_the_development_container_installs_for_cpus_and_opens_the_copies() -> None:
+    """A Python that is tested, the Makefile's way to install, and a lesson that is there then."""
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    assert f"Programming Language :: Python :: {container['image'].rpartition(':')[2]}" in PROJECT["classifiers"]
+    install, copy = container["postCreateCommand"].split(" && ")
+    assert install == "make .venv/lab.stamp CPU=1"
+    assert (ROOT / copy.removeprefix(".venv/bin/python ")).is_file()
+    [opened] = container["customizations"]["codespaces"]["openFiles"]
+    assert (ROOT / opened.replace("work/", "notebooks/")).is_file()
+    assert container["postAttachCommand"].endswith(f"code {opened}")
 
 
 def test_what_the_package_imports_is_declared() -> None:
