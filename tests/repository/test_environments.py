@@ -51,6 +51,18 @@ def test_a_conda_environment_has_the_python_and_the_channel(file: str) -> None:
     assert environment["channels"] == ["conda-forge", "nodefaults"]
 
 
+def test_the_readme_and_the_conda_environment_agree() -> None:
+    """The name that is activated, and JupyterLab with the course's settings on the copies, also without make."""
+    readme, environment = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "environment.yml"))
+    name = yaml.safe_load(environment)["name"]
+    assert f"conda env create -f environment.yml && conda activate {name}" in readme
+    assert f"conda env create -f environment.yml && conda activate {name}" in environment
+    opened = re.findall(r"^(?:python tools/work\.py && )?jupyter lab (.*)$", readme, flags=re.MULTILINE)
+    assert opened == ["--LabApp.app_settings_dir=tools/jupyterlab work"] * 2  # for Windows, and for conda
+    assert (ROOT / "tools/jupyterlab/overrides.json").is_file()
+    assert 'pip install -e ".[lab]"' in readme
+
+
 def test_the_development_container_installs_for_cpus_and_opens_the_copies() -> None:
     """A Python that is tested, the Makefile's way to install, and a lesson that is there then."""
     container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
