@@ -29,6 +29,7 @@ PAGES = ("README.md", "CLAIMS.md")
 PICTURES = (".github/alignment.png",)
 BADGE = re.compile(r"\[!\[([\w ]+)\]\(https://[\w./-]+\.svg\)\](?=\()")  # a link that shows a picture of another site
 LINK = re.compile(r"(?<=\]\()[\w./-]+(?=[)#\s])")  # the file that a link of Markdown leads to
+FEW = 3  # lessons that are named; more are counted
 RECORD = ".copied.json"  # by the name of a lesson: what it was copied from, so that a revision is noticed
 
 
@@ -90,7 +91,8 @@ def update() -> Iterator[str]:
         with atomic_write(WORK / Path(picture).name) as file:
             file.write((book.ROOT / picture).read_bytes())
     if missing:
-        yield f"copied into work/, to read and to change: {', '.join(original.name for original in missing)}"
+        names = [original.name for original in missing] if len(missing) <= FEW else [f"{len(missing)} lessons"]
+        yield f"copied into work/, to read and to change: {', '.join(names)}"
     known = record()
     for original in book.lessons():
         if known.get(original.name, digest(original)) != digest(original):

@@ -124,7 +124,7 @@ def test_the_learner_finds_copies_and_is_asked_nothing(page: Chrome, lab: str, c
 def test_the_server_says_its_address_and_little_else(page: Chrome, course: Path) -> None:
     """Not the twenty lines about its extensions."""
     said = (course / "log").read_text(encoding="utf-8")
-    assert "JupyterLab prints its address below" in said
+    assert "JupyterLab starts at http://localhost:" in said
     assert "[I " not in said
 
 
