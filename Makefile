@@ -36,11 +36,14 @@ BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-90} NB_CELL_BUDGET_S=$${NB_CELL_BUDGE
 REAL_BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-180} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}
 
 # tools/jupyterlab/overrides.json: no question about news, a table of contents that scrolls, Markdown shown as a page.
-# Root needs leave to serve, and a machine without a display has no browser to open.
-JUPYTERLAB = echo "JupyterLab prints its address below; it runs until you press Ctrl-C."; \
+# Root needs leave to serve, and a machine without a display has no browser to open. Of what the server says, warnings and
+# its address are shown, not the twenty lines about its extensions.
+JUPYTERLAB = echo "JupyterLab starts at http://localhost:$(PORT)/lab, or at the address below;" \
+        "it runs until you press Ctrl-C."; \
     test "$$(id -u)" != 0 || set -- "$$@" --allow-root; \
     test -n "$$DISPLAY$$WAYLAND_DISPLAY" || test "$$(uname)" = Darwin || set -- "$$@" --no-browser; \
-    exec $(PY) -m jupyterlab --port=$(PORT) --LabApp.app_settings_dir="$$PWD/tools/jupyterlab" \
+    exec $(PY) -m jupyterlab --log-level=WARN --LabApp.log_level=WARN --port=$(PORT) \
+        --LabApp.app_settings_dir="$$PWD/tools/jupyterlab" \
         --LabApp.default_url=/lab/tree/00_start_here.ipynb "$$@" $(LAB_ARGS)
 
 .NOTPARALLEL:

@@ -172,7 +172,7 @@ def test_lab_opens_copies_of_the_lessons(clone: Path) -> None:
     make(clone, "lab", "PORT=9999", "LAB_ARGS=--ip=0.0.0.0")
     copies, call = calls(clone)
     assert copies[0] == "tools/work.py"
-    assert call[0].startswith("-m jupyterlab --port=9999 ")
+    assert call[0].startswith("-m jupyterlab --log-level=WARN --LabApp.log_level=WARN --port=9999 ")
     assert f"--ServerApp.root_dir={clone}/work " in call[0]
     assert f"--LabApp.app_settings_dir={clone}/tools/jupyterlab " in call[0]
     assert call[0].endswith("--ip=0.0.0.0")
