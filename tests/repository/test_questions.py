@@ -99,7 +99,7 @@ def test_a_question_is_complete(question: Question) -> None:
     texts = [option.text for option in question.options]
     assert len(texts) in {3, 4}
     assert len({one_line(text).casefold().rstrip(".") for text in texts}) == len(texts)
-    assert all(len(option.reason) >= 15 for option in question.options)
+    assert all(len(option.reason) >= (4 if option.right else 15) for option in question.options)
     assert len({option.reason for option in question.options}) == len(texts)
     assert question.kind in questions.KINDS
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", question.name)
