@@ -136,8 +136,7 @@ def index(questions: dict[Lesson, list[Question]]) -> str:
     return (
         HEADER.format(name="the files NN_slug")
         + f"# Question bank\n\n{total} multiple-choice questions, each with one right option. Every wrong one says "
-        + "which idea it catches. A test compares the right options with the lessons' own numbers and words, or computes "
-        + "them.\n\n"
+        + "which idea it catches. A test computes the right options, or finds them in the lessons' own words.\n\n"
         + "`python tools/questions.py gift FOLDER` writes them in GIFT, which Moodle imports as it is "
         + "and Canvas after a conversion to QTI.\n\n"
         + f"| | lesson | {' | '.join(KINDS.values())} | all |\n|---|---|{'---:|' * (len(KINDS) + 1)}\n"
