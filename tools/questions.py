@@ -1,4 +1,4 @@
-"""Writes the question bank of docs/teaching/questions as pages to read, and as files that Moodle and Canvas import.
+"""Writes the question bank of docs/teaching/questions as pages to read, and as files that Moodle imports.
 
     python tools/questions.py pages            renews docs/teaching/questions/*.md from the TOML files beside them
     python tools/questions.py gift FOLDER      a file in Moodle's GIFT format per lesson (with 03 04: of two lessons)
@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from book import ROOT
 
@@ -27,6 +28,7 @@ KINDS = {"idea": "idea", "calculation": "calculation", "figure": "reading a figu
 FIELDS = {"name", "section", "kind", "ask", "right", "because", "wrong", "compute", "quotes"}
 SPECIAL = re.compile(r"[\\~=#{}:]")  # what GIFT wants a backslash before
 CODE = re.compile(r"`([^`]+)`")
+EMPHASIS = re.compile(r"(?<![*\w])\*([^*\s][^*]*)\*(?![*\w])")
 HEADER = "<!-- written by `python tools/questions.py pages` from {name}.toml; edit that -->\n\n"
 
 
@@ -76,15 +78,15 @@ def read(path: Path) -> list[Question]:
     return [question(lesson, entry) for entry in entries]
 
 
-def question(lesson: Lesson, entry: dict[str, object]) -> Question:
+def question(lesson: Lesson, entry: dict[str, Any]) -> Question:
     """A question from its table in a file."""
     odd = (FIELDS - {"compute", "quotes"} - set(entry)) | (set(entry) - FIELDS)
     if odd:
         raise ValueError(f"lesson {lesson.number:02}, {entry.get('name')}: missing or unknown {sorted(odd)}")
     right = Option(str(entry["right"]), str(entry["because"]), right=True)
-    wrong = [Option(text, reason, right=False) for text, reason in entry["wrong"]]  # type: ignore[attr-defined]
+    wrong = [Option(text, reason, right=False) for text, reason in entry["wrong"]]
     plain = {name: entry[name] for name in FIELDS - {"right", "because", "wrong"} if name in entry}
-    return Question(lesson=lesson, options=(right, *wrong), **plain)  # type: ignore[arg-type]
+    return Question(lesson=lesson, options=(right, *wrong), **plain)
 
 
 def bank(names: Sequence[str] = ()) -> dict[Lesson, list[Question]]:
@@ -115,10 +117,10 @@ def entry(number: int, question: Question) -> str:
     ]
     return "\n".join(
         [
-            f"## {number}. {question.name.replace('-', ' ').capitalize()}\n",
+            f"## Question {number}\n",
             f"{question.ask} *({KINDS[question.kind]}; {question.place})*\n",
             *[f"- **{letter}.** {option.text}" for letter, option in options],
-            f"\n<details><summary>Answer</summary>\n\n**{right}**\n",
+            f"\n<details><summary>Answer</summary>\n\n**{right}** (`{question.full_name}`)\n",
             *reasons,
             "\n</details>\n",
         ]
@@ -137,8 +139,8 @@ def index(questions: dict[Lesson, list[Question]]) -> str:
         HEADER.format(name="the files NN_slug")
         + f"# Question bank\n\n{total} multiple-choice questions, each with one right option. Every wrong one says "
         + "which idea it catches. A test computes the right options, or finds them in the lessons' own words.\n\n"
-        + "`python tools/questions.py gift FOLDER` writes them in GIFT, which Moodle imports as it is "
-        + "and Canvas after a conversion to QTI.\n\n"
+        + "`python tools/questions.py gift FOLDER` writes them in GIFT, which Moodle imports; "
+        + "Canvas needs it converted to QTI.\n\n"
         + f"| | lesson | {' | '.join(KINDS.values())} | all |\n|---|---|{'---:|' * (len(KINDS) + 1)}\n"
         + "\n".join(rows)
         + "\n"
@@ -162,8 +164,9 @@ def gift_question(question: Question) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text as HTML in GIFT: one line, code marked, and a backslash before each character that means something."""
+    """A text as HTML in GIFT: one line, code and emphasis marked, a backslash before each sign that means something."""
     page = CODE.sub(r"<code>\1</code>", html.escape(" ".join(text.split()), quote=False))
+    page = EMPHASIS.sub(r"<em>\1</em>", page)
     return SPECIAL.sub(r"\\\g<0>", page)
 
 

@@ -77,7 +77,7 @@ def agrees(value: object, text: str) -> bool:
     if isinstance(value, str):
         return bool(value) and value in text
     stated = first_number(text)
-    return stated is not None and abs(float(value) - stated[0]) <= stated[1]  # type: ignore[arg-type]
+    return stated is not None and abs(float(value) - stated[0]) <= stated[1]
 
 
 def computed(expression: str) -> object:
@@ -181,7 +181,7 @@ def test_the_pages_are_renewed() -> None:
 def unescaped(text: str) -> str:
     """What an importer makes of a text in GIFT."""
     page = re.sub(r"\\([\\~=#{}:])", r"\1", text)
-    return html.unescape(re.sub(r"</?code>", "`", page)).strip()
+    return html.unescape(re.sub(r"</?em>", "*", re.sub(r"</?code>", "`", page))).strip()
 
 
 def parsed(gift: str) -> dict[str, tuple[str, dict[str, tuple[bool, str]]]]:
@@ -193,10 +193,10 @@ def parsed(gift: str) -> dict[str, tuple[str, dict[str, tuple[bool, str]]]]:
             continue
         name, text, answers = re.fullmatch(
             r"\s*::(.+?)::\[html\](.*?)(?<!\\)\{(.*)(?<!\\)\}\s*", block, re.DOTALL
-        ).groups()  # type: ignore[union-attr]
+        ).groups()
         options = {}
         for sign, option in re.findall(r"(?<!\\)([=~])((?:\\.|[^=~\\])*)", answers, re.DOTALL):
-            answer, reason = re.fullmatch(r"((?:\\.|[^#\\])*)#(.*)", option, re.DOTALL).groups()  # type: ignore[union-attr]
+            answer, reason = re.fullmatch(r"((?:\\.|[^#\\])*)#(.*)", option, re.DOTALL).groups()
             options[unescaped(answer)] = (sign == "=", unescaped(reason))
         found[name] = unescaped(text), options
     return found
