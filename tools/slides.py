@@ -60,7 +60,8 @@ TEMPLATE = """{%- extends 'reveal/index.html.j2' -%}
 .reveal .slides img { max-width: 100%; max-height: 430px; width: auto; height: auto; margin: 0 }
 .reveal .slides blockquote { width: auto; margin: 40px 0; padding: 16px 24px; font-size: 30px; font-style: normal;
   background: #eef4fb; border-left: 6px solid #3f90da; box-shadow: none }
-.reveal .slides pre { width: auto; font-size: 14px; box-shadow: none; overflow-x: auto }
+.reveal .slides pre { width: auto; box-shadow: none; white-space: pre-wrap }
+.reveal .slides :is(pre, pre code) { font-size: 15px !important } .reveal .slides pre code { white-space: pre }
 .reveal .slides math[display="block"] { margin: 24px 0; font-size: 25px }
 .reveal .slides table { font-size: 18px } .jp-OutputPrompt, .jp-InputPrompt { display: none !important }
 </style>{%- endblock -%}
@@ -198,7 +199,8 @@ def of_code(cell: NotebookNode) -> Iterator[Slide]:
     """A slide for short plain code, and one for each output that is worth one."""
     lines = [line for line in cell.source.splitlines() if line.strip()]
     if title(cell) is None and len(lines) <= MOST_LINES and lines and lines[0].startswith(("def ", "class ")):
-        yield Slide("", [f"<pre><code>{html.escape(cell.source)}</code></pre>", *printed(cell)])
+        code = html.escape(re.sub(r"\n{3,}", "\n\n", cell.source))
+        yield Slide("", [f"<pre><code>{code}</code></pre>", *printed(cell)])
     for output in cell.outputs:
         if slide := of_output(output):
             yield slide
