@@ -119,6 +119,14 @@ def test_the_right_option_is_what_the_lesson_says_or_what_is_computed(question: 
 
 
 @each_question
+def test_numbers_that_are_quoted_are_the_lesson_s(question: Question) -> None:
+    """Those of the question and of the right option, where nothing is computed: another run of a lesson may change them."""
+    said = f"{question.ask} {question.options[0].text}"
+    known = words(question.lesson)
+    assert question.compute or [number for number in NUMBER.findall(said) if number not in known] == []
+
+
+@each_question
 def test_a_calculation_is_computed(question: Question) -> None:
     """A number that is asked for is not taken on trust."""
     assert question.kind != "calculation" or question.compute
