@@ -27,7 +27,7 @@ BANK = questions.bank()
 EVERY = [question for asked in BANK.values() for question in asked]
 NUMBER = re.compile(r"[−-]?\d+(?:,\d{3})*(?:\.\d+)?(?:/\d+)?")
 HEADING = re.compile(r"^#{2,4} +(.+?)\s*$", re.MULTILINE)
-each_question = pytest.mark.parametrize("question", EVERY, ids=lambda question: question.full_name)
+each_lesson = pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
 
 
 @cache
@@ -93,43 +93,46 @@ def test_there_are_enough_questions() -> None:
     assert list(BANK) == list(LESSONS)
 
 
-@each_question
-def test_a_question_is_complete(question: Question) -> None:
+@each_lesson
+def test_a_question_is_complete(lesson: Lesson) -> None:
     """Three or four options that differ, each with its reason, a kind that exists, and a place that exists."""
-    texts = [option.text for option in question.options]
-    assert len(texts) in {3, 4}
-    assert len({one_line(text).casefold().rstrip(".") for text in texts}) == len(texts)
-    assert all(len(option.reason) >= (4 if option.right else 15) for option in question.options)
-    assert len({option.reason for option in question.options}) == len(texts)
-    assert question.kind in questions.KINDS
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", question.name)
-    assert str(question.section) in headings(question.lesson)
+    for question in BANK[lesson]:
+        texts = [one_line(option.text).casefold().rstrip(".") for option in question.options]
+        reasons = [option.reason for option in question.options]
+        assert len(texts) in {3, 4}, question.full_name
+        assert len(set(texts)) == len(set(reasons)) == len(texts), question.full_name
+        assert all(len(o.reason) >= (4 if o.right else 15) for o in question.options), question.full_name
+        assert question.kind in questions.KINDS, question.full_name
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", question.name), question.full_name
+        assert str(question.section) in headings(lesson), question.full_name
 
 
-@each_question
-def test_the_right_option_is_what_the_lesson_says_or_what_is_computed(question: Question) -> None:
+@each_lesson
+def test_the_right_option_is_what_the_lesson_says_or_what_is_computed(lesson: Lesson) -> None:
     """And no other option states the computed number."""
-    assert bool(question.compute) != bool(question.quotes), "give one of compute and quotes"
-    if question.compute:
-        value = computed(question.compute)
-        assert [option.right for option in question.options if agrees(value, option.text)] == [True]
-    else:
-        found = one_line(question.quotes) in words(question.lesson)
-        assert found, f"lesson {question.lesson.number:02} does not say: {question.quotes}"
+    for question in BANK[lesson]:
+        assert bool(question.compute) != bool(question.quotes), f"{question.full_name}: give one of compute and quotes"
+        if question.compute:
+            value = computed(question.compute)
+            agreeing = [option.right for option in question.options if agrees(value, option.text)]
+            assert agreeing == [True], question.full_name
+        else:
+            found = one_line(question.quotes) in words(lesson)
+            assert found, f"{question.full_name}: the lesson does not say: {question.quotes}"
 
 
-@each_question
-def test_numbers_that_are_quoted_are_the_lesson_s(question: Question) -> None:
-    """Those of the question and of the right option, where nothing is computed: another run of a lesson may change them."""
-    said = f"{question.ask} {question.options[0].text}"
-    known = words(question.lesson)
-    assert question.compute or [number for number in NUMBER.findall(said) if number not in known] == []
+@each_lesson
+def test_numbers_that_are_quoted_are_the_lesson_s(lesson: Lesson) -> None:
+    """Those of the question and of the right option, where nothing is computed: another run may change them."""
+    for question in BANK[lesson]:
+        said = f"{question.ask} {question.options[0].text}"
+        unknown = [number for number in NUMBER.findall(said) if number not in words(lesson)]
+        assert question.compute or unknown == [], question.full_name
 
 
-@each_question
-def test_a_calculation_is_computed(question: Question) -> None:
+def test_calculations_are_computed() -> None:
     """A number that is asked for is not taken on trust."""
-    assert question.kind != "calculation" or question.compute
+    assert [q.full_name for q in EVERY if q.kind == "calculation" and not q.compute] == []
 
 
 def test_no_question_and_no_name_comes_twice() -> None:
@@ -210,7 +213,7 @@ def parsed(gift: str) -> dict[str, tuple[str, dict[str, tuple[bool, str]]]]:
     return found
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda lesson: lesson.name)
+@each_lesson
 def test_gift_reads_back_as_it_was(lesson: Lesson) -> None:
     """A parser that knows only the rules of the format finds every question, option and reason."""
     found = parsed(questions.gift(lesson, BANK[lesson]))
