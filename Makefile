@@ -49,7 +49,7 @@ JUPYTERLAB = echo "JupyterLab starts at http://localhost:$(PORT)/lab, or at the 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help lab refresh edit test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    pretended-gpu check lesson notebooks weave tidy lint student solutions clean
+    pretended-gpu check lesson notebooks weave tidy lint student solutions slides clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
@@ -118,6 +118,10 @@ student: $(VENV)/lab.stamp ## Write the lessons for students into handout/: no o
 
 solutions: $(VENV)/lab.stamp ## Write the lessons for instructors into handout/: every exercise solved (FOLDER=, N=)
 	@$(PY) tools/handout.py solutions "$(FOLDER)" $(N)
+
+slides: $(VENV)/lab.stamp ## Write a lesson's headings, figures, formulas and predictions as slides into slides/ (N=01)
+	@test -n "$(N)" || { echo "Say which lesson, for example: make slides N=01" >&2; exit 1; }
+	@$(PY) tools/slides.py $(N)
 
 clean: ## Remove .venv and everything else that can be made again
 	rm -rf $(VENV) dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"help", "lab", "refresh", "edit", "test", "test-units", "test-notebooks", "test-real"}
 COMMANDS |= {"pretended-gpu", "check", "lesson", "notebooks", "weave", "tidy", "lint", "student", "solutions", "clean"}
+COMMANDS |= {"slides"}
 RECORDER = """#!/bin/sh
 { printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
 """
@@ -117,6 +118,13 @@ def test_the_lessons_of_a_class_go_into_a_folder(clone: Path, kind: str) -> None
     """One of them, or all."""
     make(clone, kind, "N=03", "FOLDER=a class")
     assert [call[0] for call in calls(clone)] == [f"tools/handout.py {kind} a class 03"]
+
+
+def test_slides_are_of_the_lesson_that_is_named(clone: Path) -> None:
+    """And a lesson has to be named."""
+    make(clone, "slides", "N=03")
+    assert [call[0] for call in calls(clone)] == ["tools/slides.py 03"]
+    assert "Say which lesson" in make(clone, "slides").stderr
 
 
 def test_check_knows_no_network(clone: Path) -> None:
