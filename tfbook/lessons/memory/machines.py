@@ -193,6 +193,18 @@ def copying(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict
     return rows
 
 
+@experiment
+def longer_copying(seeds: Sequence[int] = (1, 2), *, steps: int = 10_000, lr: float = 1e-2) -> list[dict[str, Any]]:
+    """Wrong bits of the large LSTM after five times the steps, at the rate that was best for it before."""
+    name = "LSTM, 30 times the size"
+    rows = []
+    for seed in seeds:
+        model = trained(MACHINES[name], seed, lr, steps)
+        about = {"machine": name, "parameters": parameters(model), "lr": lr, "steps": steps, "seed": seed}
+        rows += [about | row for row in errors(model)]
+    return rows
+
+
 def claims_of_copying(rows: DataFrame) -> dict[int, float]:
     """Wrong bits at 20 vectors: the Turing machine's worst seed, and the best one of the LSTM of its size."""
     at = rows[(rows.length == 2 * LONGEST) & rows.chosen].groupby("machine").error
