@@ -277,6 +277,36 @@ def play(model: TuringMachine, task: Copying, slots: int | None = None) -> Tape:
     return Tape(*(torch.stack(parts) for parts in zip(*kept, strict=True)))
 
 
+class Written(NamedTuple):
+    """One write to the slot that the write head looks at most: its weight w, and the vectors M, e, a and the new M."""
+
+    slot: int
+    weight: float
+    before: Float[Tensor, " width"]
+    erase: Float[Tensor, " width"]
+    add: Float[Tensor, " width"]
+    after: Float[Tensor, " width"]
+
+
+@torch.no_grad()
+def written(model: TuringMachine, task: Copying, step: int) -> Written:
+    """What the machine writes at this step, counted from 1, of a task's first sequence."""
+    usual, kept = model.write, []
+
+    def keeping(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+        after, slot = usual(memory, weights, erase, add), int(weights[0].argmax())
+        vectors = memory[0, slot], erase[0], add[0], after[0, slot]
+        kept.append(Written(slot, float(weights[0, slot]), *vectors))
+        return after
+
+    model.write = keeping
+    try:
+        model(task.inputs[:1])
+    finally:
+        model.write = usual
+    return kept[step - 1]
+
+
 Focus = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # content, previous, gate, shift, sharpness
 
 

@@ -51,7 +51,7 @@ from tfbook.lessons.memory.tables import (
     scoreboard as scoreboard,
     shown as shown,
 )
-from tfbook.lessons.memory.variations import plain_bag as plain_bag
+from tfbook.lessons.memory.variations import older_table as older_table, plain_bag as plain_bag
 from tfbook.models.memory_network import (
     MemoryNetwork,
     ages as ages,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +17,14 @@ from tfbook.lessons.memory.readers import accuracies, new_reader, placed, read, 
 from tfbook.lessons.memory.tables import LATER, STORIES_TRIED, left_behind
 from tfbook.models.memory_network import MemoryNetwork, ages
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 BROKEN = (  # right, until all sentences are one sentence older
     "Bo went to the barn. Ann went to the mill. Bo slept. Ann took the ring. Ann dropped the ring. "
     "Ann went to the lake."
 )
+VARIED = ("3 hops", "3 hops, plain bags", "3 hops, one pool", "3 hops, any age")
 ASKS = "Where is the ring?"
 OLDER = range(4)  # sentences by which a story is made older
 
@@ -58,6 +62,17 @@ def said_when_older(model: MemoryNetwork) -> list[list[Any]]:
             reading = asked(model, acts, read_question(ASKS, acts))
         found.append([reading.answer, round(reading.probability, 4)])
     return found
+
+
+def older_table(reader: MemoryNetwork, runs: DataFrame) -> DataFrame:
+    """The answer to the broken story by how much older it is made: a reader's, and those of the usual stored runs."""
+    import pandas as pd
+
+    said = {"the network of Section 1": said_when_older(reader)}
+    usual = runs[runs["reader"] == VARIED[0]]
+    said |= {f"seed {seed}": story for seed, story in zip(usual["seed"], usual["story"], strict=True)}
+    cells = {name: [f"{answer}, {chance:.0%}" for answer, chance in each] for name, each in said.items()}
+    return pd.DataFrame(cells, index=pd.Index([*OLDER], name="sentences older"))
 
 
 def right_when_older(model: MemoryNetwork, walks: int) -> list[int]:
@@ -107,8 +122,6 @@ def right_after_a_giving(model: nn.Module, batch: ErrandBatch) -> float:
 
 
 # ---- the runs --------------------------------------------------------------------------------------------------------
-
-VARIED = ("3 hops", "3 hops, plain bags", "3 hops, one pool", "3 hops, any age")
 
 
 def plain_bag(vectors: Tensor) -> Tensor:
