@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tfbook.course.experiments import stored
 from tfbook.data.stories.errand_sets import IDS, ErrandSet, errand_batch
 from tfbook.data.stories.errands import (
     ASKING,
@@ -233,9 +234,9 @@ def test_older_sentences_alone_move_the_ring() -> None:
     """Section 6: no sentence is added, its age is, and the answer flips as it does after any last sentence."""
     model = study.stored_reader()
     usual = model.age
-    told = {by: answer for by, answer in enumerate(variations.said_when_older(model))}
+    told = variations.said_when_older(model)
     assert model.age is usual
-    assert [answer for answer, _ in told.values()] == ["the mill", "the lake", "the mill", "the lake"]
+    assert [answer for answer, _ in told] == ["the mill", "the lake", "the mill", "the lake"]
     for aside in (
         "Bo laughed.",
         "Bo slept.",
@@ -274,6 +275,29 @@ def test_stand_ins_of_one_pool_tell_no_kinds_apart(small: ErrandSet) -> None:
     assert kinds == {"person", "thing", "place"}
     same = batch.story[0].flatten()[:, None] == batch.story[0].flatten()
     assert torch.equal(dealt.story[0].flatten()[:, None] == dealt.story[0].flatten(), same)
+
+
+def test_the_text_says_what_the_varied_runs_found() -> None:
+    """Sections 6 and Going further, and what Exercise 6 says about our failures."""
+    runs = stored("memory.varied").frame.set_index(["reader", "seed"])
+    usual, plain, pool, any_age = (runs.loc[name] for name in variations.VARIED)
+    hops = stored("memory.hops").frame.set_index(["reader", "seed"])
+    assert [*usual["right"]] == [*hops.loc["3 hops"]["right"]], "the same runs, once more"
+    flips = [[by for by, (answer, _) in enumerate(story) if answer != "the mill"] for story in usual["story"]]
+    assert flips == [[3], [2], [1]]
+    assert max(chance for story in usual["story"] for _, chance in story) < 0.82
+    assert all(any(answer == "the lake" for answer, _ in story) for story in any_age["story"])
+    assert [*usual["long_ago"]] == [[*range(12)], [*range(11)], [*range(10)]]
+    first = {walks: [older[walks][0] for older in usual["older"]] for walks in "123"}
+    assert first == {"1": [40, 40, 40], "2": [34, 37, 34], "3": [11, 27, 28]}
+    assert 0.965 < usual["given"].min() < usual["given"].max() < 0.995
+    assert 0.405 < plain["given"].min() < plain["given"].max() < 0.465
+    means = {name: tables.mean_right(runs.reset_index(), name) for name in ("3 hops", "3 hops, one pool")}
+    lost = {kind: round(100 * (means["3 hops"][kind] - means["3 hops, one pool"][kind])) for kind in ASKING}
+    assert lost == {"person": 1, "holder": 2, "thing": 11, "before": 1}
+    assert len(pool) == 3
+    table = variations.older_table(study.stored_reader(), runs.reset_index())
+    assert [*table.loc[1]] == ["the lake, 91%", "the mill, 51%", "the mill, 78%", "the lake, 55%"]
 
 
 def test_a_broken_story_is_told_from_one_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,12 +50,13 @@ def mean_right(runs: DataFrame, reader: str) -> dict[str, float]:
     return {kind: sum(right[kind] for right in found) / len(found) for kind in ASKING}
 
 
-def parts_table(runs: DataFrame) -> DataFrame:
-    """Share of right answers of the whole network and of those without a part, by kind of question."""
+def parts_table(runs: DataFrame, varied: DataFrame) -> DataFrame:
+    """Share of right answers of the whole network and of those without a part or kinds, by kind of question."""
     import pandas as pd
 
     names = {"whole": "3 hops", "without places in the bag": "3 hops, plain bags", "without ages": "3 hops, no ages"}
-    return pd.DataFrame({shown: mean_right(runs, name) for shown, name in names.items()}).T
+    rows = {shown: mean_right(runs, name) for shown, name in names.items()}
+    return pd.DataFrame(rows | {"without kinds of stand-ins": mean_right(varied, "3 hops, one pool")}).T
 
 
 def scoreboard(
