@@ -46,8 +46,7 @@ half of the bits are wrong.
 
 From there on it walks one slot per step, along the same path: addressing by location. The gate stays near 0.4, but
 content now fits all slots alike, so the place of the step before decides. (The tape is a circle: both heads begin at
-slot 0 and walk over its end. At the last step the machine reads slot 11, where no vector was written: what it says
-there was read before.)
+slot 0 and walk over its end. What is read at the last step is not said any more.)
 """,
         "pondering": """
 As many as there are hops: 1, 3 and 5, nearly (means of three seeds). It stops when it reads that the place it has

@@ -89,7 +89,7 @@ READERS: dict[str, Build] = {
 }
 
 
-def _run(name: str, build: Build, seed: int, *, steps: int, **recipe: float) -> dict[str, Any]:
+def _run(name: str, build: Build, seed: int, *, steps: int, **recipe: Any) -> dict[str, Any]:
     """One training run: accuracy by kind of question, and where the hops look."""
     model, start = build(seed), time.process_time()
     train_reader(model, steps=steps, seed=seed, **recipe)

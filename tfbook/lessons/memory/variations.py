@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from tfbook.data.stories.errands import LONGEST, MOST, read_errand, read_questio
 from tfbook.lessons.memory.asking import answers, asked
 from tfbook.lessons.memory.readers import accuracies, new_reader, placed, read, train_reader, unseen, unseen_errands
 from tfbook.lessons.memory.tables import LATER, STORIES_TRIED, left_behind
-from tfbook.models.memory_network import MemoryNetwork, ages
+from tfbook.models.memory_network import MemoryNetwork, ages, weighted_bag
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -139,8 +139,7 @@ def varied(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 4000) -> list[dict[
 
 
 def _row(name: str, seed: int, steps: int) -> dict[str, Any]:
-    parts: dict[str, Callable[..., Any]] = {"bag": plain_bag} if "plain" in name else {}
-    model, batch = new_reader(seed=seed, **parts), unseen()
+    model, batch = new_reader(seed=seed, bag=plain_bag if "plain" in name else weighted_bag), unseen()
     usual, pooled = model.age, "pool" in name
     if "any age" in name:
         model.age = placed(any_age)
