@@ -290,7 +290,7 @@ class Written(NamedTuple):
 
 @torch.no_grad()
 def written(model: TuringMachine, task: Copying, step: int) -> Written:
-    """What the machine writes at this step, counted from 1, of a task's first sequence."""
+    """The machine's write at this step, counted from 1, of a task's first sequence."""
     usual, kept = model.write, []
 
     def keeping(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
