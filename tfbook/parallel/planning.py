@@ -309,7 +309,7 @@ class Plan:
 
     @property
     def bytes_by_part(self) -> dict[str, float]:
-        """Weights, gradients, optimizer and activations of a chip; 1F1B's first stage has up to `pipeline` microbatches.
+        """Weights, gradients, optimizer and activations of a chip; 1F1B keeps up to `pipeline` microbatches.
 
         With blocks that run twice, one block's activations lie beside all blocks' inputs; with ZeRO-3, one block's
         weights beside the shard.

@@ -1,4 +1,4 @@
-"""Exercises of lesson 20: uneven shares, the ring, memory, a split layer, a pipeline's schedule, a deadlock, the time of a step."""
+"""Exercises of lesson 20: uneven shares, the ring, memory, a split layer, a schedule, a deadlock, a step's time."""
 
 from __future__ import annotations
 
@@ -220,14 +220,14 @@ ring_order.mistakes(
         "`tensor`, too.",
     ],
 )
-def step_time(tokens: float, needed: float, microbatches: int, stages: int, tensor: float, gathers: bool) -> float:
+def step_time(tokens: float, needed: float, microbatches: int, stages: float, tensor: float, gathers: bool) -> float:
     short = max(0.0, needed / tokens - 1)
     sending = short if gathers else 2 / 3 * short / microbatches
     return 1 + sending + (stages - 1) / microbatches + tensor
 
 
 def _timed(
-    tokens: float, needed: float, microbatches: int, stages: int, tensor: float, gathers: bool, kind: str
+    tokens: float, needed: float, microbatches: int, stages: float, tensor: float, gathers: bool, kind: str
 ) -> float:
     short = needed / tokens - 1
     short = short if kind == "negative" else max(0.0, short)
