@@ -36,17 +36,20 @@ BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-90} NB_CELL_BUDGET_S=$${NB_CELL_BUDGE
 REAL_BUDGET = export NB_BUDGET_S=$${NB_BUDGET_S-180} NB_CELL_BUDGET_S=$${NB_CELL_BUDGET_S-60}
 
 # tools/jupyterlab/overrides.json: no question about news, a table of contents that scrolls, Markdown shown as a page.
-# Root needs leave to serve, and a machine without a display has no browser to open.
-JUPYTERLAB = echo "JupyterLab prints its address below; it runs until you press Ctrl-C."; \
+# Root needs leave to serve, and a machine without a display has no browser to open. Of what the server says, warnings and
+# its address are shown, not the twenty lines about its extensions.
+JUPYTERLAB = echo "JupyterLab starts at http://localhost:$(PORT)/lab, or at the address below;" \
+        "it runs until you press Ctrl-C."; \
     test "$$(id -u)" != 0 || set -- "$$@" --allow-root; \
     test -n "$$DISPLAY$$WAYLAND_DISPLAY" || test "$$(uname)" = Darwin || set -- "$$@" --no-browser; \
-    exec $(PY) -m jupyterlab --port=$(PORT) --LabApp.app_settings_dir="$$PWD/tools/jupyterlab" \
+    exec $(PY) -m jupyterlab --log-level=WARN --LabApp.log_level=WARN --port=$(PORT) \
+        --LabApp.app_settings_dir="$$PWD/tools/jupyterlab" \
         --LabApp.default_url=/lab/tree/00_start_here.ipynb "$$@" $(LAB_ARGS)
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help lab refresh edit test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    pretended-gpu check lesson notebooks weave tidy lint student solutions clean
+    pretended-gpu check lesson notebooks weave tidy lint student solutions slides clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
@@ -115,6 +118,10 @@ student: $(VENV)/lab.stamp ## Write the lessons for students into handout/: no o
 
 solutions: $(VENV)/lab.stamp ## Write the lessons for instructors into handout/: every exercise solved (FOLDER=, N=)
 	@$(PY) tools/handout.py solutions "$(FOLDER)" $(N)
+
+slides: $(VENV)/lab.stamp ## Write a lesson's headings, figures, formulas and predictions as slides into slides/ (N=01)
+	@test -n "$(N)" || { echo "Say which lesson, for example: make slides N=01" >&2; exit 1; }
+	@$(PY) tools/slides.py $(N)
 
 clean: ## Remove .venv and everything else that can be made again
 	rm -rf $(VENV) dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

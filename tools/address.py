@@ -1,8 +1,11 @@
 """Writes the address of the repository, the field Repository of pyproject.toml, everywhere else.
 
-    python tools/address.py https://github.com/NAME/REPO    set it there and rewrite every link
-    python tools/address.py                                 rewrite the links that differ from it
-    python tools/address.py --check                         list the files with such links; exit 1 if there are any
+    python tools/address.py                                 take it from git's remote `origin` and rewrite every link
+    python tools/address.py https://github.com/NAME/REPO    take this one
+    python tools/address.py --check                         list the files whose links differ from pyproject.toml, and
+                                                            exit 1 if there are any
+    python tools/address.py --notice                        say what to run where pyproject.toml names another
+                                                            repository than the remote; never fails, as CI's first step
 
 Links to other repositories are left alone.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -35,6 +39,10 @@ PLACES = (
     "tfbook/**/*.py",
 )
 SLUG = r"[\w-]+/[\w-]+(?:\.(?!git\b)[\w-]+)*"  # owner and name, without the period that ends a sentence
+REMOTE = re.compile(
+    rf"(?:https://(?:[^@/]+@)?|ssh://git@|git@)(?:ssh\.)?github\.com(?::\d+)?[:/]({SLUG})(?:\.git)?/?", re.ASCII
+)
+GIVE = "say the address: python tools/address.py https://github.com/NAME/REPO"
 OURS = (  # a link like these always points to this repository
     r"colab\.research\.google\.com/github/",
     r"mybinder\.org/v2/gh/",
@@ -63,6 +71,18 @@ def parse(url: str) -> str:
     return found[1]
 
 
+def remote() -> str:
+    """Owner and name of git's remote `origin`. Raises ValueError where there is none, or none on GitHub."""
+    command = ["git", "-C", str(ROOT), "remote", "get-url", "origin"]
+    try:
+        url = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        raise ValueError(f"git knows no remote `origin` here; {GIVE}") from None
+    if not (found := REMOTE.fullmatch(url)):
+        raise ValueError(f"the remote `origin` is not on GitHub; {GIVE}")  # its address may hold a password
+    return found[1]
+
+
 def addressed(text: str, old: str, new: str) -> str:
     """The text with the links to this repository pointing to `new`; links to other repositories are kept.
 
@@ -88,14 +108,32 @@ def outdated(old: str, new: str) -> dict[Path, str]:
     return changes
 
 
+def notice() -> str:
+    """What to run where the links name another repository than this clone's; empty where they name it."""
+    try:
+        here, said = remote(), slug()
+    except ValueError:  # a fork elsewhere, or an archive: there is nothing to compare
+        return ""
+    if here == said:
+        return ""
+    return (
+        f"pyproject.toml and the badges name https://github.com/{said}, but this is https://github.com/{here}. "
+        "If it is to stay here, run `python tools/address.py`, commit, and push."
+    )
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("address", nargs="?", help="the new address, https://github.com/NAME/REPO")
+    parser.add_argument("address", nargs="?", help="the new address, https://github.com/NAME/REPO; else git's remote")
     parser.add_argument("--check", action="store_true", help="change nothing, exit 1 when a link differs")
+    parser.add_argument("--notice", action="store_true", help="change nothing, say what to run, for GitHub's log")
     options = parser.parse_args(arguments)
+    if options.notice:
+        print(f"::notice title=The address of the repository::{text}" if (text := notice()) else "the address is right")
+        return
     old = slug()
     try:
-        new = parse(options.address) if options.address else old
+        new = parse(options.address) if options.address else old if options.check else remote()
     except ValueError as error:
         raise SystemExit(str(error)) from error
     changes = outdated(old, new)
@@ -104,7 +142,10 @@ def main(arguments: list[str] | None = None) -> None:
         if not options.check:
             write_text(path, text)
     if options.check and changes:
-        raise SystemExit(f"the files above do not point to https://github.com/{new}: run `python tools/address.py`")
+        raise SystemExit(
+            f"the files above do not point to https://github.com/{new}: run "
+            f"`python tools/address.py https://github.com/{new}`"
+        )
 
 
 if __name__ == "__main__":

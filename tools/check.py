@@ -1,10 +1,10 @@
-"""Checks what you changed, in minutes: the unit tests that import it, then every notebook at scale quick.
+"""Checks what you changed, in minutes: the unit tests that belong to it, then every notebook at scale quick.
 
     python tools/check.py                  what differs from the last commit
     python tools/check.py --since main     what differs from a branch
 
-A test belongs to a changed module when it imports it, directly or through another test's module, or bears its name.
-The whole suite, `make test`, is what decides.
+A test belongs to a changed file when it is that file, bears its name, is of its lesson, imports it, or, of what is no
+Python, names it. Of many the closest are run, without those marked slow. The whole suite, `make test`, is what decides.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from pathlib import Path
 import book
 
 TESTS = book.ROOT / "tests"
+MOST = 12  # test files of one check
+NO_TESTS = 5  # pytest's exit status where every test was left out
 
 
 def changed(since: str) -> list[str]:
@@ -44,21 +46,25 @@ def imported(file: Path) -> Iterator[str]:
 
 
 def tests_of(files: list[str]) -> list[str]:
-    """The test files that belong to changed files, themselves included."""
+    """The test files that belong to changed files, the closest first: themselves, by name, by import.
+
+    Of those that only import or name a changed file, who imports least comes first: it tests little else.
+    """
     modules = {re.sub(r"(/__init__)?\.py$", "", file).replace("/", ".") for file in files if file.endswith(".py")}
     modules |= {module.removeprefix("tools.") for module in modules}
-    tests = sorted(TESTS.rglob("test_*.py"))
-    uses = {test: set(imported(test)) for test in tests}
+    others = {Path(file).name for file in files if not file.endswith((".py", ".ipynb"))}
     names = {f"test_{module.rpartition('.')[2]}" for module in modules}
-    lessons = {f"test_lesson_{part}" for file in files for part in re.findall(r"lessons/(\w+)/", file)}
-    return [
-        test.relative_to(book.ROOT).as_posix()
-        for test in tests
-        if test.relative_to(book.ROOT).as_posix() in files
-        or uses[test] & modules
-        or test.stem in names
-        or any(test.stem.startswith(lesson) for lesson in lessons)
-    ]
+    lessons = tuple(f"test_lesson_{part}" for file in files for part in re.findall(r"lessons/(\w+)/", file))
+    found = []
+    for test in sorted(TESTS.rglob("test_*.py")):
+        name, uses = test.relative_to(book.ROOT).as_posix(), set(imported(test))
+        if name in files:
+            found.append((0, 0, name))
+        elif test.stem in names or (lessons and test.stem.startswith(lessons)):
+            found.append((1, 0, name))
+        elif uses & modules or any(other in test.read_text(encoding="utf-8") for other in others):
+            found.append((2, len(uses), name))
+    return [name for *_, name in sorted(found)]
 
 
 def main() -> int:
@@ -66,9 +72,14 @@ def main() -> int:
     parser.add_argument("--since", default="HEAD", help="the commit to compare with; HEAD by default")
     options = parser.parse_args()
     pytest = [sys.executable, "-m", "pytest", "-q", "-n", "2"]
-    tests = tests_of(changed(options.since))
-    print(f"{len(tests)} test files belong to what changed", *tests, sep="\n  ", flush=True)
-    failed = subprocess.run([*pytest, "--dist", "loadfile", *tests], cwd=book.ROOT).returncode if tests else 0
+    belonging = tests_of(changed(options.since))
+    tests = belonging[:MOST]
+    print(f"{len(belonging)} test files belong to what changed", *tests, sep="\n  ", flush=True)
+    if rest := len(belonging) - len(tests):
+        print(f"  and {rest} more, which `make test-units` runs, as it does those marked slow", flush=True)
+    units = [*pytest, "-m", "not slow", "--dist", "loadfile", *tests]
+    failed = subprocess.run(units, cwd=book.ROOT).returncode if tests else 0
+    failed = 0 if failed == NO_TESTS else failed
     lax = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=120", "-p", "no:cacheprovider"]
     quick = os.environ | {"TFBOOK_SCALE": "quick", "NB_BUDGET_S": "inf", "NB_CELL_BUDGET_S": "inf"}
     command = [*pytest, "--dist", "loadscope", *lax, "notebooks"]

@@ -1,11 +1,12 @@
 """Measures the lessons: words, visible lines of code, cells, figures, schematics, claims and minutes of reading.
 
     python tools/measure.py            a table with a line for the core of each lesson and one for what follows it
-    python tools/measure.py 01 --write also writes the minutes of the core into the line of facts under the title,
-                                       from where they have to go to tfbook/course/lessons.py
+    python tools/measure.py 01 --write also writes the minutes of core and exercises into the line of facts under the
+                                       title, from where those of the core have to go to tfbook/course/lessons.py
 
 The core is what comes before `## Exercises` or `## Going further`, without the exercises that stand between its
-sections. Reading takes a minute for 200 words, one for each figure and one for each visible code cell.
+sections. Reading takes a minute for 200 words, one for each figure and one for each visible code cell. Exercises take
+what their headings say.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ EXPLANATION = re.compile(r'<div class="tfbook-explanation">(.*)</div></details>'
 NOT_SAID = re.compile(  # formulas, tables and tags in HTML
     r"<math\b.*?</math>|<table>.*?</table>|<[^>]*>", re.DOTALL
 )
-FACTS = re.compile(r"^\*(?:Reading|Core:?) (\d+) minutes", re.MULTILINE)
+FACTS = re.compile(r"^\*Core: (\d+) minutes · exercises: (\d+) minutes · runs in ", re.MULTILINE)
+EXERCISE = re.compile(r"^### Exercise \d+ ·.* (\d+) min$", re.MULTILINE)
 WORDS_PER_MINUTE = 200
 ROUND_TO = 5  # minutes
 TABLE = "study.CLAIMS.table()"  # a cell that shows a closed table is no code to read
@@ -92,23 +94,24 @@ def explained(output: NotebookNode) -> list[str]:
     return [html.unescape(NOT_SAID.sub(" ", page)) for page in pages]
 
 
-def stated_minutes(notebook: NotebookNode) -> int | None:
-    """The minutes in the line of facts."""
+def stated_minutes(notebook: NotebookNode) -> tuple[int, int] | None:
+    """The minutes of core and exercises in the line of facts."""
     found = FACTS.search(notebook.cells[0].source)
-    return int(found[1]) if found else None
+    return (int(found[1]), int(found[2])) if found else None
 
 
-def minutes_to_state(notebook: NotebookNode) -> int:
-    """The minutes of the core, rounded as the line of facts has them."""
-    return ROUND_TO * round(measure(core_and_rest(notebook)[0]).minutes / ROUND_TO)
+def minutes_to_state(notebook: NotebookNode) -> tuple[int, int]:
+    """The minutes of core and exercises, rounded as the line of facts has them."""
+    core = measure(core_and_rest(notebook)[0]).minutes
+    exercises = sum(int(found) for cell in notebook.cells for found in EXERCISE.findall(cell.source))
+    return ROUND_TO * round(core / ROUND_TO), ROUND_TO * round(exercises / ROUND_TO)
 
 
 def state(path: Path) -> None:
     """Writes the measured minutes into the line of facts."""
     notebook = read(path)
-    stated, measured = stated_minutes(notebook), minutes_to_state(notebook)
-    first = notebook.cells[0]
-    first.source = FACTS.sub(lambda match: match[0].replace(str(stated), str(measured)), first.source)
+    first, (core, exercises) = notebook.cells[0], minutes_to_state(notebook)
+    first.source = FACTS.sub(f"*Core: {core} minutes · exercises: {exercises} minutes · runs in ", first.source)
     write(path, notebook)
 
 

@@ -1,5 +1,5 @@
-"""Writes what the course map tfbook/course/lessons.py says: the tables of lessons in README.md and lesson 00, and below
-`<!-- next -->` in the last cell of a lesson the links to the next lesson and to the map.
+"""Writes what the course map tfbook/course/lessons.py says: the tables of lessons in README.md and lesson 00, the hours
+in docs/teaching, and below `<!-- next -->` in the last cell of a lesson the links to the next lesson and to the map.
 
 python tools/tables.py            write them
 python tools/tables.py --check    list the files that differ from the map; exit 1 if there are any
@@ -22,6 +22,10 @@ from tfbook.course.lessons import LESSONS, Lesson
 from tfbook.files import write_text
 
 TABLE = re.compile(r"(?<=<!-- lessons -->\n\n).*?(?=\n\n<!-- end of lessons -->)", re.DOTALL)
+TEACHING = Path("docs", "teaching")
+PATH = re.compile(r"(\*\*Lessons\*\* ([\d, ]+)) · reading .*$", re.MULTILINE)
+EXERCISE = re.compile(r"^#{3,4} Exercise \d+ · .* · (\d+) min$", re.MULTILINE)
+NEEDS = re.compile(r"^\*.* needs lessons? (.*)\*$", re.MULTILINE)
 NEXT = "<!-- next -->"
 MAP = re.compile(r"(?<=^LESSONS = \(\n).*?(?=^\)$)", re.DOTALL | re.MULTILINE)
 
@@ -45,6 +49,57 @@ def start_table(lessons: Sequence[Lesson]) -> str:
     return "\n".join(lines)
 
 
+def hours_table(lessons: Sequence[Lesson]) -> str:
+    """The table for instructors: minutes of reading and of the exercises, as the lessons state them."""
+    lines = ["| | lesson | reading | exercises | together | needs |", "|---|---|---:|---:|---:|---|"]
+    written = [lesson for lesson in lessons if lesson.minutes is not None]
+    for lesson in written:
+        count, minutes = exercise_minutes(lesson)
+        needs = ", ".join(re.findall(r"\[(\d\d)\]", " ".join(NEEDS.findall(source_of(lesson)))))
+        reading, together = hours_of([lesson])
+        lines.append(
+            f"| {lesson.number:02} | {link(lesson, '../../notebooks/')} | {lesson.minutes} min "
+            f"| {count}, {minutes} min | {together} | {needs} |"
+        )
+    reading, together = hours_of(written)
+    count, minutes = (sum(each) for each in zip(*map(exercise_minutes, written), strict=True))
+    lines.append(f"| | all | {reading} | {count}, {hours(minutes)} | {together} | |")
+    return "\n".join(lines)
+
+
+def source_of(lesson: Lesson) -> str:
+    """All cells of a lesson, as one text."""
+    return "\n".join(cell.source for cell in book.read(book.NOTEBOOKS / f"{lesson.name}.ipynb").cells)
+
+
+def exercise_minutes(lesson: Lesson) -> tuple[int, int]:
+    """The number of a lesson's exercises, and their minutes."""
+    minutes = [int(each) for each in EXERCISE.findall(source_of(lesson))]
+    return len(minutes), sum(minutes)
+
+
+def hours_of(lessons: Sequence[Lesson]) -> tuple[str, str]:
+    """Hours of reading, and of reading and exercises together."""
+    reading = sum(lesson.minutes or 0 for lesson in lessons)
+    return hours(reading), hours(reading + sum(exercise_minutes(lesson)[1] for lesson in lessons))
+
+
+def with_hours(page: str, lessons: Sequence[Lesson]) -> str:
+    """A page of reading paths, each with the hours of its lessons."""
+
+    def stated(found: re.Match[str]) -> str:
+        reading, together = hours_of([lessons[int(number)] for number in found[2].split(", ")])
+        return f"{found[1]} · reading {reading}, with exercises {together}"
+
+    return PATH.sub(stated, page)
+
+
+def hours(minutes: int) -> str:
+    """Minutes as hours to the nearest quarter, such as "1¾ h"."""
+    whole, quarters = divmod(round(minutes / 15), 4)
+    return f"{whole or ''}{('', '¼', '½', '¾')[quarters]} h"
+
+
 def next_line(lessons: Sequence[Lesson], number: int) -> str:
     """The last line of lesson `number`: links to the next written lesson and, except in lesson 00, to the map."""
     later = next((lesson for lesson in lessons if lesson.written and lesson.number > number), None)
@@ -61,6 +116,10 @@ def outdated(lessons: Sequence[Lesson]) -> dict[Path, str]:
     """The files whose table differs from the map, each with the text that it should have."""
     readme = book.ROOT / "README.md"
     expected = {readme: TABLE.sub(lambda _: readme_table(lessons), readme.read_text(encoding="utf-8"))}
+    if (page := book.ROOT / TEACHING / "index.md").is_file():
+        expected[page] = TABLE.sub(lambda _: hours_table(lessons), page.read_text(encoding="utf-8"))
+    if (page := book.ROOT / TEACHING / "paths.md").is_file():
+        expected[page] = with_hours(page.read_text(encoding="utf-8"), lessons)
     for lesson in lessons:
         path = book.NOTEBOOKS / f"{lesson.name}.ipynb"
         if lesson.written and re.search("<!-- (lessons|next) -->", path.read_text(encoding="utf-8")):

@@ -27,12 +27,14 @@ from tfbook.files import atomic_write, write_text
 WORK = book.ROOT / "work"
 PAGES = ("README.md", "CLAIMS.md")
 PICTURES = (".github/alignment.png",)
+BADGE = re.compile(r"\[!\[([\w ]+)\]\(https://[\w./-]+\.svg\)\](?=\()")  # a link that shows a picture of another site
 LINK = re.compile(r"(?<=\]\()[\w./-]+(?=[)#\s])")  # the file that a link of Markdown leads to
+FEW = 3  # lessons that are named; more are counted
 RECORD = ".copied.json"  # by the name of a lesson: what it was copied from, so that a revision is noticed
 
 
 def relinked(text: str, folder: Path) -> str:
-    """A text from `folder` for work/: links lead to what lies there too, and else to GitHub."""
+    """A text from `folder` for work/: links lead to what lies there too, and else to GitHub; badges need no network."""
 
     def follow(match: re.Match[str]) -> str:
         file = (folder / match[0]).resolve()
@@ -43,7 +45,7 @@ def relinked(text: str, folder: Path) -> str:
             return file.name
         return f"https://github.com/{address.slug()}/blob/main/{name}"
 
-    return LINK.sub(follow, text)
+    return LINK.sub(follow, BADGE.sub(r"[\1]", text))
 
 
 def copied(original: Path) -> str:
@@ -89,7 +91,8 @@ def update() -> Iterator[str]:
         with atomic_write(WORK / Path(picture).name) as file:
             file.write((book.ROOT / picture).read_bytes())
     if missing:
-        yield f"copied into work/, to read and to change: {', '.join(original.name for original in missing)}"
+        names = [original.name for original in missing] if len(missing) <= FEW else [f"{len(missing)} lessons"]
+        yield f"copied into work/, to read and to change: {', '.join(names)}"
     known = record()
     for original in book.lessons():
         if known.get(original.name, digest(original)) != digest(original):

@@ -121,6 +121,13 @@ def test_the_learner_finds_copies_and_is_asked_nothing(page: Chrome, lab: str, c
     assert {url.split("/")[2] for url in urls if not url.startswith(("data:", "blob:"))} == {lab.split("/")[2]}
 
 
+def test_the_server_says_its_address_and_little_else(page: Chrome, course: Path) -> None:
+    """Not the twenty lines about its extensions."""
+    said = (course / "log").read_text(encoding="utf-8")
+    assert "JupyterLab starts at http://localhost:" in said
+    assert "[I " not in said
+
+
 @pytest.mark.parametrize(
     ("number", "title", "line"),
     [(1, "Setup: here", "ready = True"), (2, "Imports", "import cmath"), (3, "Hyperparameters", "steps = runtime")],

@@ -12,6 +12,7 @@ from torch import Tensor
 from tfbook.course import exercises as engine
 from tfbook.course.comparing import shown_apart
 from tfbook.course.exercises import Exercise, exercise, randn
+from tfbook.course.slips import variants
 from tfbook.lessons.start_here.exercises import descend
 
 
@@ -114,6 +115,12 @@ def cubed(x: Tensor) -> Tensor:
 
 
 cubed.mistakes({"this is the fourth power": lambda x: x * x * x * x})
+
+
+def test_a_slip_that_makes_no_sense_is_tried_without_a_word() -> None:
+    """`(2)[0]`, of which Python warns: not the learner's code, and nothing for an instructor's screen."""
+    with warnings.catch_warnings(action="error"):
+        assert len([*variants("def f(x):\n    return (2 * x)[0]", {}, slips=1)]) > 3
 
 
 def test_a_mistake_and_something_else_are_both_told() -> None:

@@ -146,10 +146,10 @@ def has_sizes_cell(lesson: Lesson) -> Iterator[str]:
 
 
 def states_its_minutes(lesson: Lesson) -> Iterator[str]:
-    """Under the title, as `tools/measure.py` counts them for the core."""
+    """Under the title, for core and exercises, as `tools/measure.py` counts them."""
     stated, measured = measure.stated_minutes(lesson.notebook), measure.minutes_to_state(lesson.notebook)
     if stated != measured:
-        yield f"cell 0: says that reading takes {stated} minutes; run `python tools/measure.py --write`: {measured}"
+        yield f"cell 0: says {stated} minutes of core and exercises; run `python tools/measure.py --write`: {measured}"
 
 
 def has_woven_cells_in_step(lesson: Lesson) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import address
@@ -53,7 +54,7 @@ def test_a_link_that_differs_is_found_and_mended(tree: Path, name: str, capsys: 
     with pytest.raises(SystemExit, match=r"the files above do not point to https://github.com/OWNER/tfbook"):
         address.main(["--check"])
     assert capsys.readouterr().out.splitlines() == [str(Path(name))]
-    address.main([])
+    address.main([f"https://github.com/{OLD}"])
     assert (tree / name).read_text(encoding="utf-8") == TEXTS[name].replace("{}", OLD)
 
 
@@ -64,3 +65,68 @@ def test_what_is_no_address_is_refused(tree: Path, url: str) -> None:
     with pytest.raises(SystemExit, match=r"expected https://github.com/NAME/REPO"):
         address.main([url])
     assert address.slug() == OLD
+
+
+# ---- the address of git's remote ---------------------------------------------------------------------------------
+
+
+def cloned_from(tree: Path, url: str) -> None:
+    for command in (["init", "--quiet"], ["remote", "add", "origin", url]):
+        subprocess.run(["git", "-C", str(tree), *command], check=True)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"https://github.com/{NEW}.git",
+        f"https://github.com/{NEW}",
+        f"https://github.com/{NEW}/",
+        f"https://ada:secret@github.com/{NEW}.git",
+        f"git@github.com:{NEW}.git",
+        f"ssh://git@github.com/{NEW}.git",
+        f"ssh://git@ssh.github.com:443/{NEW}.git",
+    ],
+)
+def test_without_an_address_git_is_asked(tree: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cloned_from(tree, url)
+    address.main(["--notice"])
+    said = capsys.readouterr().out
+    assert said.startswith("::notice ")
+    assert "run `python tools/address.py`" in said
+    assert "secret" not in said
+    address.main([])
+    assert address.slug() == NEW
+    for name, text in TEXTS.items():
+        assert (tree / name).read_text(encoding="utf-8") == text.replace("{}", NEW)
+    capsys.readouterr()
+    address.main(["--notice"])
+    assert capsys.readouterr().out == "the address is right\n"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://gitlab.com/ada/course.git",
+        "git@example.org:ada/course.git",
+        "https://ada:secret@example.org/github.com/x.git",
+        "https://github.com.example.org/ada/course",
+        "/srv/git/course.git",
+    ],
+)
+def test_a_remote_elsewhere_is_no_address(tree: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cloned_from(tree, url)
+    with pytest.raises(SystemExit, match=r"not on GitHub; say the address: python tools/address\.py https") as caught:
+        address.main([])
+    assert "secret" not in str(caught.value)
+    assert address.slug() == OLD
+    address.main(["--notice"])
+    assert capsys.readouterr().out == "the address is right\n"
+
+
+def test_where_there_is_no_remote_it_says_so(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tree.parent))
+    with pytest.raises(SystemExit, match="git knows no remote `origin` here"):
+        address.main([])
+    monkeypatch.setenv("PATH", str(tree))
+    with pytest.raises(SystemExit, match="git knows no remote `origin` here"):
+        address.main([])

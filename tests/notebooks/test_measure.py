@@ -12,6 +12,7 @@ from tfbook.course.claims import MIME
 
 PICTURE = '<figure class="tfbook-figure{}"><img alt="a &amp; b" src="data:image/png;base64,QUJD"></figure>'
 BARE = {"data": {"image/png": "QUJD"}, "metadata": {"image/png": {"alt": "a & b", "schematic": True}}}
+FACTS = "Core: 70 minutes · exercises: 9 minutes · runs in a minute"
 
 
 def lesson() -> NotebookNode:
@@ -20,7 +21,7 @@ def lesson() -> NotebookNode:
     claims = new_output("display_data", data={MIME: [{}, {}], "text/plain": ""})
     return new_notebook(
         cells=[
-            new_markdown_cell("# 01 · A title\n\n*Reading 70 minutes · runs in a minute*\n\nfour words stand here"),
+            new_markdown_cell(f"# 01 · A title\n\n*{FACTS}*\n\nfour words stand here"),
             new_code_cell("# @title Setup: run this cell first\nimport sys"),
             new_code_cell(
                 "# @title Imports\nimport a\nfrom a import b\nfrom c import d\n\nplot.style()\nhere = runtime.setup(1)"
@@ -29,7 +30,7 @@ def lesson() -> NotebookNode:
             new_markdown_cell("## One\n$x = y$ and\n\n```\ncode here\n```\n| a | table |"),
             new_code_cell("x = 1\ny = 2", outputs=[figure]),
             new_code_cell("study.CLAIMS.table()", outputs=[claims]),
-            new_markdown_cell("### Exercise 1 · Words\nnot of the core"),
+            new_markdown_cell("### Exercise 1 · Words ★☆☆ · 5 min\nnot of the core"),
             new_code_cell("ex.check()"),
             new_markdown_cell("## Two\nmore"),
             new_markdown_cell("## Exercises\nor this"),
@@ -40,7 +41,7 @@ def lesson() -> NotebookNode:
 
 def test_the_core_is_counted_without_what_is_collapsed_and_without_exercises() -> None:
     core, rest = map(measure.measure, measure.core_and_rest(lesson()))
-    words = 18  # of the title, the line of facts, the text and two headings
+    words = 21  # of the title, the line of facts, the text and two headings
     assert core == measure.Measure(words, lines=2, cells=8, figures=1, schematics=1, claims=2, minutes=2)
     assert (rest.cells, rest.figures, rest.claims) == (4, 0, 0)
 
@@ -51,8 +52,8 @@ def test_the_minutes_are_written_under_the_title(tmp_path: Path, capsys: pytest.
     notebook.cells[4].source += "\nword" * 2000
     path.write_text(writes(notebook), encoding="utf-8")
     measure.main([str(path), "--write"])
-    assert "*Reading 10 minutes · runs in a minute*" in path.read_text(encoding="utf-8")
-    assert measure.stated_minutes(measure.read(path)) == 10
+    assert "*Core: 10 minutes · exercises: 5 minutes · runs in a minute*" in path.read_text(encoding="utf-8")
+    assert measure.stated_minutes(measure.read(path)) == (10, 5)
     assert "01_a" in capsys.readouterr().out
 
 

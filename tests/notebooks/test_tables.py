@@ -48,6 +48,28 @@ def test_both_tables(tree: Path) -> None:
     assert r"| 01 | Attention | Can it look back? | planned |\n" in text
 
 
+def test_the_hours_for_instructors_are_those_of_the_lessons(tree: Path) -> None:
+    """Where that page exists; a planned lesson has none yet."""
+    page = tree / "docs" / "teaching" / "index.md"
+    page.parent.mkdir(parents=True)
+    page.write_text(MARKED, encoding="utf-8")
+    text = "*Reading 20 minutes · needs lessons [03](x) and [05](y)*\n\n### Exercise 1 · A ★☆☆ · 5 min\nDo."
+    save(
+        tree / "00_start.ipynb", notebook(prose("# Start"), prose(text), prose("### Exercise 2 · B ★★☆ · 20 min\nDo."))
+    )
+    assert tables.outdated(LESSONS)[page] == (
+        "Before\n\n<!-- lessons -->\n\n"
+        "| | lesson | reading | exercises | together | needs |\n"
+        "|---|---|---:|---:|---:|---|\n"
+        "| 00 | [Start](../../notebooks/00_start.ipynb) | 20 min | 2, 25 min | ¾ h | 03, 05 |\n"
+        "| | all | ¼ h | 2, ½ h | ¾ h | |\n\n"
+        "<!-- end of lessons -->\n\nAfter\n"
+    )
+    page.with_name("paths.md").write_text("**Lessons** 00 · reading old\n", encoding="utf-8")
+    found = tables.outdated(LESSONS)[page.with_name("paths.md")]
+    assert found == "**Lessons** 00 · reading ¼ h, with exercises ¾ h\n"
+
+
 def test_a_lesson_ends_with_the_next_one_that_is_written(tree: Path) -> None:
     """And with the map; below the mark whatever stood there goes."""
     written = (*LESSONS, Lesson(2, "later", "Later", "And then?", 30, 1), Lesson(3, "last", "Last", "The end?", 30, 1))

@@ -64,6 +64,20 @@ def test_links_lead_to_what_lies_in_work_or_to_github(tree: Path) -> None:
     assert readme == f"![a](alignment.png) [b](00_start.ipynb) [c](CLAIMS.md) [d]({contributing})\n"
 
 
+def test_many_copies_are_counted(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(2, 5):
+        save(tree / f"notebooks/0{number}_more.ipynb", notebook(prose("# More")))
+    assert said(capsys) == ["copied into work/, to read and to change: 5 lessons"]
+
+
+def test_a_badge_is_a_link_of_words_where_it_may_be_read_offline() -> None:
+    badge = address.badge("03_self_attention.ipynb")
+    link = work.relinked(badge, book.NOTEBOOKS)
+    assert link == f"[Open in Colab]({badge.rpartition('(')[2]}"
+    assert work.relinked(link, book.NOTEBOOKS) == link
+    assert work.relinked("![picture](https://a.org/b.svg)", book.ROOT) == "![picture](https://a.org/b.svg)"
+
+
 def test_what_the_learner_wrote_stays_and_what_is_missing_comes(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys)
     (tree / "work/00_start.ipynb").write_text("mine", encoding="utf-8")

@@ -1,6 +1,7 @@
 """pyproject.toml is the one source of names and versions: the conda environments and the texts follow it."""
 
 import ast
+import json
 import re
 import sys
 import tomllib
@@ -30,13 +31,16 @@ def packages(file: str) -> set[str]:
     return {spec for spec in listed if isinstance(spec, str) and not re.match(r"python\b|pip$", spec)}
 
 
-@pytest.mark.parametrize(
-    ("file", "extras"), [("environment.yml", ["lab", "test"]), (".binder/environment.yml", ["lab"])]
-)
-def test_a_conda_environment_names_what_pyproject_names(file: str, extras: list[str]) -> None:
+@pytest.mark.parametrize("file", ["environment.yml", ".binder/environment.yml"])
+def test_a_conda_environment_names_what_pyproject_names(file: str) -> None:
     """Equal sets, so that a failure shows what is missing and what is too much."""
-    requirements = PROJECT["dependencies"] + [name for extra in extras for name in EXTRAS[extra]]
-    assert packages(file) == conda_specs(requirements)
+    assert packages(file) == conda_specs(PROJECT["dependencies"] + EXTRAS["lab"])
+
+
+@pytest.mark.parametrize("file", ["environment.yml", ".binder/environment.yml"])
+def test_a_learner_waits_for_no_package_of_one_version(file: str) -> None:
+    """The linters and their types are; conda-forge gets such a version weeks after PyPI, or never."""
+    assert [spec for spec in packages(file) if "==" in spec] == []
 
 
 @pytest.mark.parametrize("file", ["environment.yml", ".binder/environment.yml"])
@@ -45,6 +49,30 @@ def test_a_conda_environment_has_the_python_and_the_channel(file: str) -> None:
     environment = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
     assert f"python{PROJECT['requires-python']}" in environment["dependencies"]
     assert environment["channels"] == ["conda-forge", "nodefaults"]
+
+
+def test_the_readme_and_the_conda_environment_agree() -> None:
+    """The name that is activated, and JupyterLab with the course's settings on the copies, also without make."""
+    readme, environment = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "environment.yml"))
+    name = yaml.safe_load(environment)["name"]
+    assert f"conda env create -f environment.yml && conda activate {name}" in readme
+    assert f"conda env create -f environment.yml && conda activate {name}" in environment
+    opened = re.findall(r"^(?:python tools/work\.py && )?jupyter lab (.*)$", readme, flags=re.MULTILINE)
+    assert opened == ["--LabApp.app_settings_dir=tools/jupyterlab work"] * 2  # for Windows, and for conda
+    assert (ROOT / "tools/jupyterlab/overrides.json").is_file()
+    assert 'pip install -e ".[lab]"' in readme
+
+
+def test_the_development_container_installs_for_cpus_and_opens_the_copies() -> None:
+    """A Python that is tested, the Makefile's way to install, and a lesson that is there then."""
+    container = json.loads((ROOT / ".devcontainer/devcontainer.json").read_text(encoding="utf-8"))
+    assert f"Programming Language :: Python :: {container['image'].rpartition(':')[2]}" in PROJECT["classifiers"]
+    install, copy = container["postCreateCommand"].split(" && ")
+    assert install == "make .venv/lab.stamp CPU=1"
+    assert (ROOT / copy.removeprefix(".venv/bin/python ")).is_file()
+    [opened] = container["customizations"]["codespaces"]["openFiles"]
+    assert (ROOT / opened.replace("work/", "notebooks/")).is_file()
+    assert container["postAttachCommand"].endswith(f"code {opened}")
 
 
 def test_what_the_package_imports_is_declared() -> None:

@@ -76,13 +76,6 @@ def test_both_licenses_are_said() -> None:
     assert "https://creativecommons.org/licenses/by/4.0/legalcode" in license
 
 
-def test_the_version_is_the_same_everywhere() -> None:
-    """pyproject.toml, the package and the citation."""
-    version = tomllib.loads(text("pyproject.toml"))["project"]["version"]
-    assert f'__version__ = "{version}"' in text("tfbook/__init__.py")
-    assert yaml.safe_load(text("CITATION.cff"))["version"] == version
-
-
 def test_the_citation_names_the_repository_of_pyproject() -> None:
     """One address, which `tools/address.py` writes."""
     project = tomllib.loads(text("pyproject.toml"))["project"]

@@ -14,6 +14,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 UNIT_TESTS = ".github/workflows/unit-tests.yml"
+PACKAGE = ".github/workflows/package.yml"
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 SCHEMAS = {
     "vendor.github-workflows": WORKFLOWS,
@@ -54,7 +55,7 @@ def test_actions_are_pinned_and_name_their_release(path: Path) -> None:
     """A full commit cannot be moved; the comment tells people and Dependabot which release it is. Ours need neither."""
     uses = re.findall(r"uses: *(.*)", path.read_text(encoding="utf-8"))
     assert uses != []
-    foreign = [line for line in uses if line != f"$/{UNIT_TESTS}"]
+    foreign = [line for line in uses if line not in (f"$/{UNIT_TESTS}", f"$/{PACKAGE}")]
     assert [line for line in foreign if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
 
 
@@ -97,6 +98,14 @@ def test_each_push_runs_the_lessons_as_on_a_gpu() -> None:
     assert [step["run"] for step in steps if "run" in step] == ["make pretended-gpu"]
 
 
+def test_each_push_says_what_to_run_where_the_badges_lead_elsewhere() -> None:
+    """Before anything else, with nothing installed: a notice, no failure."""
+    runs = [step["run"] for step in load("colab.yml")["jobs"]["colab"]["steps"] if "run" in step]
+    assert runs == ["python tools/address.py --notice", "python tools/colab.py"]
+    bare = run(sys.executable, "-I", "-S", *runs[0].split()[1:])
+    assert bare.returncode == 0, bare.stderr
+
+
 def test_each_week_runs_the_unit_tests_in_all_eighteen() -> None:
     """Three systems, three Pythons, two sets of packages, and nothing excluded."""
     assert load("weekly.yml")[True].keys() == {"schedule", "workflow_dispatch"}
@@ -121,3 +130,30 @@ def test_the_unit_tests_run_only_when_called_and_in_one_job() -> None:
     assert "strategy" not in workflow["jobs"]["unit-tests"]
     callers = {path.name for path in WORKFLOWS if UNIT_TESTS in path.read_text(encoding="utf-8")}
     assert callers == {"tests.yml", "weekly.yml"}
+
+
+def test_each_push_builds_the_packages_and_uses_them_far_from_the_repository() -> None:
+    """In an environment of their own; `test_release.py` does as much without network."""
+    assert load("package.yml")[True].keys() == {"push", "pull_request", "workflow_call"}
+    steps = load("package.yml")["jobs"]["package"]["steps"]
+    runs = "\n".join(step.get("run", "") for step in steps)
+    assert "python -m build\n" in runs
+    assert "twine check --strict" in runs
+    used = next(step for step in steps if "-m tfbook own" in step.get("run", ""))
+    assert "runner.temp" in used["working-directory"]
+
+
+def test_only_a_published_release_goes_to_pypi_and_without_a_token() -> None:
+    """As its tag says, after it was built and tried; only the last job may prove who it is."""
+    workflow = load("release.yml")
+    assert workflow[True] == {"release": {"types": ["published"]}}
+    jobs = workflow["jobs"]
+    assert jobs["package"]["needs"] == "version"
+    assert jobs["publish"]["needs"] == "package"
+    assert [name for name, job in jobs.items() if "id-token" in job["permissions"]] == ["publish"]
+    assert jobs["publish"]["environment"]["name"] == "pypi"
+    texts = {path.name: path.read_text(encoding="utf-8") for path in WORKFLOWS}
+    assert [name for name, text in texts.items() if "secrets." in text or "id-token" in text] == ["release.yml"]
+    assert [name for name, text in texts.items() if "pypi-publish" in text] == ["release.yml"]
+    bare = run(sys.executable, "-I", "-S", "tools/release.py", "--check", "v0.0.0")
+    assert "the tag is v0.0.0, but tfbook/__init__.py names" in bare.stderr

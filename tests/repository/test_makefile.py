@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"help", "lab", "refresh", "edit", "test", "test-units", "test-notebooks", "test-real"}
 COMMANDS |= {"pretended-gpu", "check", "lesson", "notebooks", "weave", "tidy", "lint", "student", "solutions", "clean"}
+COMMANDS |= {"slides"}
 RECORDER = """#!/bin/sh
 { printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
 """
@@ -119,6 +120,13 @@ def test_the_lessons_of_a_class_go_into_a_folder(clone: Path, kind: str) -> None
     assert [call[0] for call in calls(clone)] == [f"tools/handout.py {kind} a class 03"]
 
 
+def test_slides_are_of_the_lesson_that_is_named(clone: Path) -> None:
+    """And a lesson has to be named."""
+    make(clone, "slides", "N=03")
+    assert [call[0] for call in calls(clone)] == ["tools/slides.py 03"]
+    assert "Say which lesson" in make(clone, "slides").stderr
+
+
 def test_check_knows_no_network(clone: Path) -> None:
     """As `make test`."""
     make(clone, "check", TFBOOK_MIRROR="/a/mirror")
@@ -172,7 +180,7 @@ def test_lab_opens_copies_of_the_lessons(clone: Path) -> None:
     make(clone, "lab", "PORT=9999", "LAB_ARGS=--ip=0.0.0.0")
     copies, call = calls(clone)
     assert copies[0] == "tools/work.py"
-    assert call[0].startswith("-m jupyterlab --port=9999 ")
+    assert call[0].startswith("-m jupyterlab --log-level=WARN --LabApp.log_level=WARN --port=9999 ")
     assert f"--ServerApp.root_dir={clone}/work " in call[0]
     assert f"--LabApp.app_settings_dir={clone}/tools/jupyterlab " in call[0]
     assert call[0].endswith("--ip=0.0.0.0")

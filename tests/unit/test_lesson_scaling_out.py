@@ -95,7 +95,7 @@ def as_launched(kind: str, batches: Any, machines: int = 2) -> Launched:
     held = [{part: round(numbers * size) for part, size in zip(PARTS, DOUBLE, strict=True)}] * machines
     each = round(len(batches) * wire_bytes(kind, shape, machines) / machines)
     sent = [{"all-reduce": each} for _ in range(machines)]
-    return Launched(one[0].state_dict(), one[1], held, sent, None, 1.0)
+    return Launched(one[0].state_dict(), one[1], held, sent, [None] * len(held), None, 1.0)
 
 
 def test_the_scoreboard_finds_what_is_wrong() -> None:

@@ -1,18 +1,20 @@
 """Real gloo processes, started by torchrun: the same model as one process, and bytes and memory as on paper."""
 
+import sys
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 import torch
-from test_parallel import STEPS, shape_of, small_gpt, some_batches
+from test_parallel import CONFIG, STEPS, shape_of, small_gpt, some_batches
 from torch import Tensor
 
 from tfbook.models.gpt import Gpt
 from tfbook.parallel import launch
 from tfbook.parallel.elastic import save_whole
-from tfbook.parallel.planning import DOUBLE, memory_by_part, wire_bytes
+from tfbook.parallel.planning import DOUBLE, memory_by_part, peak_bytes, wire_bytes
 from tfbook.parallel.whole import alone, largest_difference
 from tfbook.parallel.worker import KINDS
 
@@ -63,6 +65,18 @@ def test_each_process_holds_what_the_formula_says(launched: dict[str, launch.Lau
     ends = [held["weights"] for held in launched["pipeline"].held]
     assert ends[0] == ends[-1] == pytest.approx(8 * (shape.blocks / 4 + shape.around), rel=0.02)
     assert ends[1] == ends[2] == 8 * shape.blocks // 4
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux counts the memory that a process had at most")
+def test_memory_peaks_where_the_formula_says() -> None:
+    """Large enough that a few texts' activations and the runtime's own buffers are little beside it."""
+    torch.manual_seed(1)
+    model = Gpt(24, replace(CONFIG, d_model=448, d_ff=1792))
+    found = launch.launch_kinds(model, some_batches(steps=2), list(KINDS), processes=PROCESSES)
+    for kind in KINDS:
+        expected = peak_bytes(kind, shape_of(model), PROCESSES)
+        for peak in found[kind].peak:
+            assert peak == pytest.approx(expected, rel=0.1), kind
 
 
 def test_a_killed_process_costs_the_steps_since_the_last_checkpoint(one: tuple[Gpt, list[float]]) -> None:

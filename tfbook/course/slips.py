@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import combinations
@@ -64,7 +65,8 @@ def variants(source: str, names: Mapping[str, Any], *, slips: int) -> Iterator[t
         chosen = tuple(found[place] for place in places)
         try:
             text = ast.unparse(_with(tree, chosen))
-            code = compile(text, f"<a slip in {function.name}>", "exec")
+            with warnings.catch_warnings(action="ignore"):  # such as that a number cannot be called
+                code = compile(text, f"<a slip in {function.name}>", "exec")
         except (SyntaxError, ValueError, AttributeError):
             continue
         if text not in seen:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tfbook.models.gpt import Gpt
+from tfbook.parallel.counting import Peak
 from tfbook.parallel.whole import Batches
 from tfbook.training import distributed
 
@@ -28,18 +29,19 @@ class Launched:
     losses: list[float]
     held: list[dict[str, int]]  # bytes by part, one dictionary for each process
     sent: list[dict[str, int]]  # bytes by kind of message
+    peak: list[int | None]  # bytes that each had at most beyond what it began with; None where nobody counts
     loopback: int | None  # bytes of all processes that the system has counted, other programs' among them
     seconds: float
 
 
-def torchrun(processes: int, module: str, arguments: Sequence[str], *, restarts: int = 0) -> None:
+def torchrun(processes: int, module: str, arguments: Sequence[str], **options: Any) -> None:
     """Runs a module in so many processes that meet on a free port of this machine, each with one thread.
 
     Raises RuntimeError with the last lines that they wrote when they fail.
     """
     script = f"from runpy import run_module\nrun_module({module!r}, run_name='__main__')"
     try:
-        distributed.launch(script, *arguments, processes=processes, restarts=restarts, timeout=SECONDS)
+        distributed.launch(script, *arguments, processes=processes, timeout=SECONDS, **options)
     except RuntimeError as error:
         raise RuntimeError(f"{processes} processes of {module} failed:\n{error}") from None
 
@@ -58,7 +60,7 @@ def launch_kinds(
     """
     with tempfile.TemporaryDirectory() as name:
         _start(Path(name), model, batches, kinds=list(kinds), options=dict(options or {}))
-        torchrun(processes, "tfbook.parallel.worker", [name])
+        torchrun(processes, "tfbook.parallel.worker", [name], environment=Peak.PRECISE)
         return {kind: _collected(Path(name), kind, processes) for kind in kinds}
 
 
@@ -69,9 +71,9 @@ def _start(folder: Path, model: Gpt, batches: Batches, **others: Any) -> None:
 
 def _collected(folder: Path, kind: str, processes: int) -> Launched:
     found = [json.loads((folder / f"{kind}-{m}.json").read_text(encoding="utf-8")) for m in range(processes)]
-    held, sent = [each["held"] for each in found], [each["sent"] for each in found]
-    first = found[0]
-    return Launched(torch.load(folder / f"{kind}.pt"), first["losses"], held, sent, first["loopback"], first["seconds"])
+    of_each: dict[str, Any] = {key: [each[key] for each in found] for key in ("held", "sent", "peak")}
+    of_all: dict[str, Any] = {key: found[0][key] for key in ("losses", "loopback", "seconds")}
+    return Launched(torch.load(folder / f"{kind}.pt"), **of_each, **of_all)
 
 
 def launch_elastic(

@@ -34,7 +34,7 @@ class Stage(nn.Module):
         bounds = [round(len(blocks) * s / stages) for s in (number, number + 1)]
         self.first_block = bounds[0]
         self.blocks = nn.ModuleList(deepcopy(block) for block in blocks[slice(*bounds)])
-        self.ends: Any = Surroundings(deepcopy(model)) if self.is_first or self.is_last else None
+        self.ends: Any = deepcopy(Surroundings(model)) if self.is_first or self.is_last else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Ids or vectors in, vectors or logits out."""

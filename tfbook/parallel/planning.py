@@ -115,6 +115,18 @@ def held_numbers(kind: str, shape: Shape, machines: int) -> float:
     return held[kind]
 
 
+def peak_bytes(kind: str, shape: Shape, machines: int) -> float:
+    """Bytes of the fullest machine at the moment when it has most, in training with Adam and without activations.
+
+    Four numbers for each parameter that it holds; data parallel, a message with all gradients; sharded, four blocks
+    whole: weights and gradients of the one at work, the next one's weights, and a message; pipeline, the whole model
+    from which it took its stage. Raises ValueError for an unknown kind.
+    """
+    whole = shape.around + shape.blocks
+    beside = {"data": whole, "sharded": 4 * shape.blocks / shape.layers, "pipeline": whole}
+    return shape.number * (4 * held_numbers(kind, shape, machines) + beside.get(kind, 0.0))
+
+
 # ---- bytes to seconds ------------------------------------------------------------------------------------------------
 
 NVLINK = 450e9  # bytes per second that an H100 sends to the others of its server, one direction

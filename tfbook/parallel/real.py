@@ -42,6 +42,7 @@ def data_process(model: Gpt, batches: Batches, *, lr: float = LR) -> Trained:
         gradient = flat_gradient(model)
         dist.all_reduce(gradient)
         set_gradient(model, gradient)
+        del gradient  # or it would still be there beside the next one
         take_step(optimizer)
         losses.append(_sum(own))
     return model, losses

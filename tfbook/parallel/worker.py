@@ -19,8 +19,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from tfbook.models.gpt import Gpt
 from tfbook.parallel import real
-from tfbook.parallel.counting import Weighing, on_loopback
+from tfbook.parallel.counting import Peak, Weighing, on_loopback
 from tfbook.parallel.pipeline import put_together
+from tfbook.parallel.whole import adam, take_step
 from tfbook.training import distributed
 from tfbook.training.placement import whole_state
 from tfbook.training.traffic import Traffic
@@ -42,23 +43,25 @@ def whole_weights(kind: str, trained: nn.Module, like: Gpt) -> dict[str, Tensor]
 
 def run_kind(kind: str, start: dict[str, Any]) -> dict[str, Any]:
     """Trains one kind; the weights, losses, seconds, and bytes held and sent."""
-    model, like, weighing = deepcopy(start["model"]), start["model"], Weighing()
+    weighing = Weighing()
     handle = register_optimizer_step_pre_hook(weighing)
     dist.barrier()
     before, began = on_loopback(), time.perf_counter()
-    with Traffic() as traffic:
-        trained, losses = KINDS[kind](model, start["batches"], **start["options"].get(kind, {}))
+    with Traffic() as traffic, Peak() as peak:  # the copy that is trained has no name here, which would keep it
+        trained, losses = KINDS[kind](deepcopy(start["model"]), start["batches"], **start["options"].get(kind, {}))
     dist.barrier()
     seconds, after = time.perf_counter() - began, on_loopback()
     handle.remove()
-    found = {"losses": losses, "seconds": seconds, "held": weighing.parts, "sent": dict(traffic.sent)}
+    found: dict[str, Any] = {"losses": losses, "seconds": seconds, "held": weighing.parts, "sent": dict(traffic.sent)}
+    found["peak"] = peak.bytes
     found["loopback"] = None if before is None or after is None else after - before
-    return found | {"state": whole_weights(kind, trained, like)}
+    return found | {"state": whole_weights(kind, trained, start["model"])}
 
 
 def _main(folder: Path) -> None:
     """Reads start.pt; writes kind-rank.json, and kind.pt with the weights."""
     start = torch.load(folder / "start.pt", weights_only=False)  # written by `launch_kinds`
+    take_step(adam([nn.Parameter(torch.zeros(1))]))  # the first step imports what no later one has to
     with distributed.processes():
         for kind in start["kinds"]:
             found = run_kind(kind, start)

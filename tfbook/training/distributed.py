@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -190,12 +190,19 @@ def first_in_turn() -> Iterator[None]:
 # ---- processes of one's own --------------------------------------------------------------------------------------
 
 
-def launch(script: str | Path, *arguments: str, processes: int = 2, restarts: int = 0, timeout: float = 300) -> str:
+def launch(
+    script: str | Path,
+    *arguments: str,
+    processes: int = 2,
+    restarts: int = 0,
+    timeout: float = 300,
+    environment: Mapping[str, str] | None = None,
+) -> str:
     """Runs a script under `torchrun` in so many processes on this machine's CPUs; returns what they print.
 
     `script` is the path of a file, or the text of a program. When a process dies, all begin again, up to `restarts`
-    times. Each has one thread. Raises RuntimeError, with the end of what was printed, when they fail or take more than
-    `timeout` seconds.
+    times. Each has one thread and this process's environment, with `environment` on top. Raises RuntimeError, with the
+    end of what was printed, when they fail or take more than `timeout` seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(script, str):
@@ -206,7 +213,7 @@ def launch(script: str | Path, *arguments: str, processes: int = 2, restarts: in
         command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(processes)]
         command += ["--master-addr", "127.0.0.1", "--master-port", str(_free_port())]
         command += ["--max-restarts", str(restarts), str(path), *arguments]
-        return _printed(command, timeout)
+        return _printed(command, timeout, environment or {})
 
 
 def _free_port() -> int:
@@ -215,11 +222,12 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _printed(command: list[str], timeout: float) -> str:
+def _printed(command: list[str], timeout: float, environment: Mapping[str, str]) -> str:
     root = str(Path(__file__).parents[2])  # so that the script finds this tfbook, installed or not
     own = {"PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH")))), "OMP_NUM_THREADS": "1"}
     own |= {"TFBOOK_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1", "TQDM_DISABLE": "1"}
     own |= {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+    own |= environment
     run = subprocess.Popen(
         command, env=os.environ | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8"
     )

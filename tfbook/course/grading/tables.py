@@ -7,6 +7,7 @@ import html
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,11 @@ def grade_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[A
 
 
 def canvas_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[Any]]:
-    """The table that Canvas imports: a column for each lesson, and a row with the points that are possible."""
+    """The table that Canvas imports: a column for each lesson, and a row with the points that are possible.
+
+    Canvas wants the columns about the student in this order, up to Section. It knows a student by the ID, and an
+    assignment by its title, or else makes a new one (canvas-lms, lib/gradebook_importer.rb).
+    """
     yield "Student", "ID", "SIS User ID", "SIS Login ID", "Section", *(lesson.name for lesson in lessons)
     yield "    Points Possible", "", "", "", "", *(len(exercises_of(lesson)) for lesson in lessons)
     for student, found in grades.items():
@@ -81,14 +86,19 @@ def canvas_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[
 
 
 def moodle_rows(grades: Grades, lessons: Sequence[Lesson]) -> Iterable[Sequence[Any]]:
-    """Moodle's offline grading worksheet: one grade for each participant, and the messages as feedback."""
-    yield "Identifier", "Full name", "Grade", "Maximum grade", "Feedback comments"
+    """Moodle's offline grading worksheet: one grade for each participant, and the messages as feedback.
+
+    Moodle wants Identifier, Grade and the time, and keeps what somebody has graded after that time
+    (mod/assign/feedback/offline/importgradeslib.php and locallib.php).
+    """
+    yield "Identifier", "Full name", "Grade", "Maximum grade", "Last modified (grade)", "Feedback comments"
+    now = datetime.now(UTC).isoformat(timespec="seconds")
     most = sum(len(exercises_of(lesson)) for lesson in lessons)
     for student, found in grades.items():
         verdicts = [verdict for each in found.values() for verdict in each.verdicts if not verdict.points]
         feedback = "<br>".join(html.escape(f"{verdict.exercise}: {_reason(verdict)}") for verdict in verdicts)
         identifier = f"Participant {student.number}" if student.number else ""
-        yield identifier, student.name, sum(each.points for each in found.values()), most, feedback
+        yield identifier, student.name, sum(each.points for each in found.values()), most, now, feedback
 
 
 def exercise_rows(graded: Iterable[Graded]) -> Iterable[Sequence[Any]]:
