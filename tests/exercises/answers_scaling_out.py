@@ -71,11 +71,12 @@ def order_receiving(machine: int, machines: int) -> list[tuple[str, int]]:
     return [("receive", (machine + machines - 1) % machines), ("send", (machine + 1) % machines)]
 
 
-def plan_at_the_peak(
-    parameters: float, tokens: float, chips: int, peak: float, utilization: float, hourly: float
-) -> tuple[float, float]:
-    hours = 6 * parameters * tokens / (chips * peak) / 3600
-    return hours / 24, hours * chips * hourly
+def time_with_the_bubble_as_a_share(
+    tokens: float, needed: float, microbatches: int, stages: int, tensor: float, gathers: bool
+) -> float:
+    exposed = max(needed - tokens, 0) / tokens
+    waits = exposed if gathers else exposed * 2 / (3 * microbatches)
+    return 1 + waits + tensor + (stages - 1) / (stages - 1 + microbatches)
 
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
@@ -88,7 +89,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.one_forward_one_backward, schedule_of_gpipe, "this is GPipe"),
     (ex.one_forward_one_backward, schedule_forward_first, "as in GPipe"),
     (ex.ring_order, order_receiving, "everyone receives first"),
-    (ex.days_and_dollars, plan_at_the_peak, "no machine reaches its peak"),
+    (ex.step_time, time_with_the_bubble_as_a_share, "share of the *whole* time"),
 ]
 
 # ---- right -----------------------------------------------------------------------------------------------------------
@@ -136,11 +137,11 @@ def order_by_swapping(machine: int, machines: int) -> list[tuple[str, int]]:
     return both[::-1] if machine & 1 else both
 
 
-def plan_by_chip_hours(
-    parameters: float, tokens: float, chips: int, peak: float, utilization: float, hourly: float
-) -> tuple[float, float]:
-    chip_hours = 6 * parameters * tokens / peak / utilization / 3600
-    return chip_hours / chips / 24, chip_hours * hourly
+def time_by_parts(tokens: float, needed: float, microbatches: int, stages: int, tensor: float, gathers: bool) -> float:
+    part = 1 / microbatches
+    forward, backward = tokens / 3 * part, 2 * tokens / 3 * part
+    late = max(needed - tokens, 0) / tokens * (microbatches * (forward + backward) if gathers else backward)
+    return 1 + late / tokens + part * (stages - 1) + tensor
 
 
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
@@ -150,5 +151,5 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.parts_of_feed_forward, parts_by_slices),
     (ex.one_forward_one_backward, schedule_in_phases),
     (ex.ring_order, order_by_swapping),
-    (ex.days_and_dollars, plan_by_chip_hours),
+    (ex.step_time, time_by_parts),
 ]

@@ -17,6 +17,7 @@ from tfbook.parallel.planning import (
     H100,
     INFINIBAND,
     MIXED,
+    NVLINK,
     STAGES,
     V100,
     Plan,
@@ -30,6 +31,7 @@ from tfbook.parallel.planning import (
     wire_bytes,
 )
 from tfbook.parallel.schedules import bubble, gpipe, held_at_once, one_forward_one_backward, timetable
+from tfbook.parallel.servers import all_reduce_in_servers, over_cards
 from tfbook.parallel.sharded import sharded
 from tfbook.parallel.tensor import join_blocks, split_blocks, tensor_parallel
 from tfbook.parallel.whole import alone, flat_gradient, largest_difference, predicted, set_gradient, total_loss
@@ -266,10 +268,8 @@ def test_plans_agree_with_what_was_published() -> None:
     llama = Plan(parameters=405e9, tokens=15.6e12, chips=16_384, chip=H100, utilization=0.4, overhead=1)
     assert llama.operations == pytest.approx(3.8e25, rel=0.01)
     assert llama.chip_hours == pytest.approx(30.84e6, rel=0.2)
-    assert llama.fits
-    assert not replace(llama, kind="ZeRO-1").fits
     assert llama.days == pytest.approx(llama.chip_hours / 16_384 / 24)
-    assert llama.rent == pytest.approx(2 * llama.chip_hours)
+    assert llama.rent == pytest.approx(2 * llama.chip_hours * llama.slowdown)
     assert gpt_3.power_bill == pytest.approx(128_700, rel=0.02)
     with pytest.raises(ValueError, match="utilization is 40"):
         replace(llama, utilization=40)
@@ -290,11 +290,51 @@ def test_sending_hides_when_each_chip_reads_enough_tokens() -> None:
     """At 4e14 operations and 5e10 bytes a second: 8,000 tokens; half of them, and the backward pass lasts twice."""
     assert tokens_to_hide(4e14, INFINIBAND) == 8000
     assert tensor_sending(8, 8192, 4e14, INFINIBAND) == pytest.approx(2 * 7 / (9 * 8192) * 8000)
-    plan = Plan(parameters=7e9, tokens=1e11, chips=10, utilization=4e14 / H100.peak, batch=80_000)
-    assert plan.tokens_per_chip == 8000
+    plan = Plan(
+        parameters=7e9, tokens=1e11, chips=10, utilization=4e14 / H100.peak, batch=80_000, server=1, kind="ZeRO-1"
+    )
+    assert plan.tokens_per_copy == 8000
     assert replace(plan, batch=80_001).hides
     assert replace(plan, batch=80_001).speedup == 10
     crowded = replace(plan, batch=40_000)
     assert not crowded.hides
     assert crowded.speedup == pytest.approx(10 / (1 / 3 + 4 / 3))
     assert replace(crowded, chips=1, batch=10).hides  # one chip sends nothing
+    assert replace(plan, server=8).tokens_to_hide == 1000  # eight cards together
+    assert replace(plan, server=8, chips=160, tensor=8).tokens_to_hide == 8000  # each card has its own slice's gradient
+    assert replace(plan, chips=8, server=8).tokens_to_hide == pytest.approx(4e14 / NVLINK)
+    short = replace(plan, text=16_000)
+    assert short.slowdown == 2  # ten copies, five texts
+    assert short.megawatt_hours == pytest.approx(1.5 * plan.megawatt_hours, rel=1e-3)
+    with pytest.raises(ValueError, match="not copies of 4 × 1"):
+        replace(plan, tensor=4)
+
+
+def test_memory_of_a_plan_counts_activations() -> None:
+    plan = Plan(parameters=30e9, tokens=1e9, chips=64, batch=64 * 4096, kind="ZeRO-3")
+    assert plan.layers == pytest.approx(53.4, abs=0.1)
+    assert plan.bytes_by_part["activations"] == pytest.approx(
+        activation_bytes(1, 1, 1) * plan.layers * plan.d_model * 4096
+    )
+    assert replace(plan, microbatches=4).bytes_by_part["activations"] == plan.bytes_by_part["activations"] / 4
+    again = replace(plan, recompute=True)
+    assert again.bytes_by_part["activations"] < plan.bytes_by_part["activations"] / 10
+    assert again.slowdown == pytest.approx(4 / 3)
+    assert not plan.fits or plan.bytes_per_chip <= 80e9
+
+
+@pytest.mark.parametrize(("machines", "server"), [(4, 2), (8, 4), (6, 3), (4, 4)])
+def test_an_all_reduce_in_servers_is_the_sum_and_spares_the_cards(machines: int, server: int) -> None:
+    xs = [
+        torch.randn(machines * 6, dtype=torch.float64, generator=torch.Generator().manual_seed(m))
+        for m in range(machines)
+    ]
+    wire, flat = Wire(machines), Wire(machines)
+    for found in all_reduce_in_servers(xs, wire, server):
+        torch.testing.assert_close(found, sum(xs))
+    flat.all_reduce(xs)
+    servers, size = machines // server, machines * 6 * 8
+    assert over_cards(wire, server) == pytest.approx(2 * (servers - 1) / servers * size / server)
+    assert over_cards(flat, server) == (2 * (machines - 1) / machines * size if servers > 1 else 0)
+    with pytest.raises(ValueError, match="can't be cut"):
+        all_reduce_in_servers(xs[:3], Wire(3), 2)

@@ -130,7 +130,18 @@ def peak_bytes(kind: str, shape: Shape, machines: int) -> float:
 # ---- bytes to seconds ------------------------------------------------------------------------------------------------
 
 NVLINK = 450e9  # bytes per second that an H100 sends to the others of its server, one direction
-INFINIBAND = 50e9  # to another server: 400 gigabits per second for each GPU
+INFINIBAND = 50e9  # to another server: each GPU's own card, 400 gigabits per second
+SERVER = 8  # GPUs
+
+
+def all_reduce_speed(machines: int, sharing: int = SERVER) -> float:
+    """Bytes per second and GPU at which a large all-reduce runs: NVLINK, or min(NVLINK, sharing · INFINIBAND).
+
+    Beyond one server the `sharing` GPUs of a server reduce-scatter, each sums its 1/sharing with the GPUs of the same
+    number in the other servers, over its own card, and they gather again; in chunks, so that both wires work at once.
+    """
+    check_positive(machines=machines, sharing=sharing)
+    return NVLINK if machines <= sharing else min(NVLINK, sharing * INFINIBAND)
 
 
 def tokens_to_hide(operations_per_second: float, bytes_per_second: float) -> float:
@@ -143,7 +154,7 @@ def tokens_to_hide(operations_per_second: float, bytes_per_second: float) -> flo
     return operations_per_second / bytes_per_second
 
 
-def tensor_sending(machines: int, d_model: int, operations_per_second: float, bytes_per_second: float) -> float:
+def tensor_sending(machines: int, d_model: float, operations_per_second: float, bytes_per_second: float) -> float:
     """Seconds that tensor parallelism sends for each second that it computes: 2 (n − 1) / (9 d) · tokens_to_hide.
 
     Per layer and token at 16 bits: four all-reduces of d numbers, 16 (n − 1) / n · d bytes, and 72 d² / n operations
@@ -178,16 +189,26 @@ class Plan:
     tokens: float
     chips: int
     chip: Chip = H100
-    utilization: float = 0.4
+    utilization: float = 0.5  # of a chip that isn't waiting
     kind: str = "ZeRO-3"
     batch: float = 4e6  # tokens per step, of all chips together
-    bytes_per_second: float = INFINIBAND  # that each chip sends
+    text: int = 1  # tokens of a text, which is never shared by two copies of the model
+    tensor: int = 1  # parts of each matrix
+    pipeline: int = 1  # stages
+    microbatches: int = 1
+    turns: int = 1  # stages that a chip has, interleaved, each so much shorter
+    recompute: bool = False  # keep the blocks' inputs alone, and run each block twice
+    server: int = SERVER  # chips of one
+    waiting_power: float = 0.5  # of a waiting chip, as a share; an assumption
     per_kilowatt_hour: float = 0.10  # dollars
     carbon: float = 0.4  # kg of CO₂ per kWh; 0.02 to 0.8, depending on the country
     overhead: float = 1.1  # of the building: cooling and so on
 
     def __post_init__(self) -> None:
         check_positive(parameters=self.parameters, tokens=self.tokens, chips=self.chips, batch=self.batch)
+        check_positive(tensor=self.tensor, pipeline=self.pipeline, microbatches=self.microbatches, turns=self.turns)
+        if self.chips % (self.tensor * self.pipeline):
+            raise ValueError(f"{self.chips} chips are not copies of {self.tensor} × {self.pipeline} chips")
         if not 0 < self.utilization <= 1:
             raise ValueError(f"utilization is {self.utilization}; expected a share of the peak, 0 to 1")
 
@@ -198,48 +219,95 @@ class Plan:
 
     @property
     def chip_hours(self) -> float:
-        """Hours of all chips together."""
+        """Hours of all chips together that are spent computing."""
         return self.operations / (self.utilization * self.chip.peak) / 3600
 
     @property
     def days(self) -> float:
-        """From the first step to the last, if nothing breaks and sending hides."""
+        """From the first step to the last, if nothing breaks and nothing waits."""
         return self.chip_hours / self.chips / 24
 
     @property
-    def tokens_per_chip(self) -> float:
-        """Tokens that a chip reads in each step."""
-        return self.batch / self.chips
+    def copies(self) -> int:
+        """Copies of the model, among which the batch is shared: chips / (tensor · pipeline)."""
+        return self.chips // (self.tensor * self.pipeline)
+
+    @property
+    def reading(self) -> float:
+        """Copies that have at least one text to read."""
+        return min(self.copies, self.batch / self.text)
+
+    @property
+    def tokens_per_copy(self) -> float:
+        """Tokens that a copy of the model reads in each step."""
+        return self.batch / self.reading
+
+    @property
+    def tokens_per_microbatch(self) -> float:
+        """Tokens that a copy reads at once."""
+        return self.tokens_per_copy / self.microbatches
 
     @property
     def tokens_to_hide(self) -> float:
-        """Tokens per chip that sending needs to hide behind computing."""
-        return tokens_to_hide(self.utilization * self.chip.peak, self.bytes_per_second)
+        """Tokens per copy and microbatch that sending needs to hide: N / (tensor · pipeline) cancels as N does."""
+        sharing = max(1, self.server // self.tensor)
+        return tokens_to_hide(self.utilization * self.chip.peak, all_reduce_speed(self.copies, sharing))
 
     @property
     def hides(self) -> bool:
-        """Whether each chip reads so many tokens that sending hides."""
-        return self.chips == 1 or self.tokens_per_chip >= self.tokens_to_hide
+        """Whether a microbatch has so many tokens that sending hides."""
+        return self.copies == 1 or self.tokens_per_microbatch >= self.tokens_to_hide
+
+    @property
+    def waits(self) -> dict[str, float]:
+        """Seconds per second of computing, by cause: sending between copies, tensor's, the bubble, no text to read.
+
+        Gradients hide behind the last microbatch's backward pass, 2/3 of its time; ZeRO-3 sends in every pass of every
+        microbatch. Not counted: the time for a message to start, and a pipeline's activations.
+        """
+        short = 0.0 if self.hides else self.tokens_to_hide / self.tokens_per_microbatch - 1
+        sending = short if self.kind == "ZeRO-3" else 2 / 3 * short / self.microbatches
+        speed = self.utilization * self.chip.peak
+        tensor = tensor_sending(self.tensor, self.d_model, speed, all_reduce_speed(self.tensor, self.server))
+        return {
+            "copies": sending,
+            "tensor": tensor,
+            "bubble": (self.pipeline - 1) / (self.microbatches * self.turns),
+            "no text": self.copies / self.reading - 1,
+        }
+
+    @property
+    def slowdown(self) -> float:
+        """Times as long as computing alone: with what waits, and a third more where blocks run twice."""
+        waits = self.waits
+        busy = 1 + waits["copies"] + waits["tensor"] + waits["bubble"] + self.recompute / 3
+        return busy * (1 + waits["no text"])
 
     @property
     def speedup(self) -> float:
-        """Times as fast as one chip: n, or n / (1/3 + 2/3 · needed tokens / read tokens) where sending doesn't hide.
+        """Times as fast as one chip that never waits."""
+        return self.chips / self.slowdown
 
-        The backward pass, 2/3 of the time, lasts as long as the all-reduce then. Not counted: the time for a message to
-        start, and ZeRO-3's gathering in the forward pass.
-        """
-        slower = 1.0 if self.hides else self.tokens_to_hide / self.tokens_per_chip
-        return self.chips / (1 / 3 + 2 / 3 * slower)
+    @property
+    def layers(self) -> float:
+        """Of a model 128 times as wide as deep, as GPT-3 and nearly Llama 3.1 405B: 12 · 128² layers³ = N."""
+        return (self.parameters / (12 * 128**2)) ** (1 / 3)
+
+    @property
+    def d_model(self) -> float:
+        """128 · layers."""
+        return 128 * self.layers
 
     @property
     def rent(self) -> float:
-        """Dollars for renting the chips."""
-        return self.chip_hours * self.chip.per_hour
+        """Dollars for renting the chips, waiting included."""
+        return self.chip_hours * self.slowdown * self.chip.per_hour
 
     @property
     def megawatt_hours(self) -> float:
-        """Electricity, the building's included."""
-        return self.chip_hours * self.chip.watts * self.overhead / 1e6
+        """Electricity, the building's included; a waiting chip draws `waiting_power` of it."""
+        drawn = 1 + self.recompute / 3 + self.waiting_power * (self.slowdown - 1 - self.recompute / 3)
+        return self.chip_hours * drawn * self.chip.watts * self.overhead / 1e6
 
     @property
     def power_bill(self) -> float:
@@ -252,11 +320,28 @@ class Plan:
         return self.megawatt_hours * self.carbon
 
     @property
+    def bytes_by_part(self) -> dict[str, float]:
+        """Weights, gradients, optimizer and activations of a chip; 1F1B keeps up to `pipeline` microbatches.
+
+        With blocks that run twice, one block's activations lie beside all blocks' inputs; with ZeRO-3, one block's
+        weights beside the shard.
+        """
+        cut = self.tensor * self.pipeline
+        parts = memory_by_part(self.parameters / cut, self.copies, self.kind)
+        tokens = self.tokens_per_microbatch * min(self.pipeline, self.microbatches) / cut
+        whole = 34 * self.d_model
+        kept = whole * self.layers * tokens
+        if self.recompute:
+            kept = 2 * self.d_model * self.layers * tokens + whole * self.tokens_per_microbatch / self.tensor
+        block = 2 * self.parameters / self.layers / self.tensor if self.kind == "ZeRO-3" else 0.0
+        return parts | {"activations": kept, "the block at work": block}
+
+    @property
     def bytes_per_chip(self) -> float:
-        """Weights, gradients and optimizer on one chip, without activations."""
-        return sum(memory_by_part(self.parameters, self.chips, self.kind).values())
+        """All of them."""
+        return sum(self.bytes_by_part.values())
 
     @property
     def fits(self) -> bool:
-        """Whether these leave a fifth of the chip's memory for activations and what is on its way."""
-        return self.bytes_per_chip <= 0.8 * self.chip.memory
+        """Whether this is no more than the chip's memory."""
+        return self.bytes_per_chip <= self.chip.memory

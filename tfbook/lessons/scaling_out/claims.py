@@ -31,7 +31,7 @@ CLAIMS = Claims(
             "Measured here; Rajbhandari et al. (2020)",
         ),
         5: Bound(
-            "Checkpoints at the blocks cut the bytes kept for the backward pass: share that is left",
+            "Recomputing the blocks cuts the bytes kept for the backward pass: share that is left",
             "<=",
             0.4,
             "Measured here; Chen et al. (2016)",
@@ -67,7 +67,7 @@ CLAIMS = Claims(
             "Measured here",
         ),
         11: Bound(
-            "6ND and 400 TFLOP/s predict Llama 3.1 405B's GPU hours: how far off",
+            "6ND and 40% are consistent with Llama 3.1 405B's GPU hours: how far off",
             "<=",
             0.2,
             "Llama 3.1's model card: 30.84 million hours of H100",

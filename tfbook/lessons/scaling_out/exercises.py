@@ -1,4 +1,4 @@
-"""Exercises of lesson 20: uneven shares, the ring, memory, a split layer, a pipeline's schedule, a deadlock, a plan."""
+"""Exercises of lesson 20: uneven shares, the ring, memory, a split layer, a schedule, a deadlock, a step's time."""
 
 from __future__ import annotations
 
@@ -204,39 +204,58 @@ ring_order.mistakes(
 
 @exercise(
     cases=lambda: [
-        (175e9, 300e9, 1024, 989e12, 0.4, 2.0),
-        (124e6, 10e9, 8, 312e12, 0.5, 1.5),
-        (7e9, 1e12, 256, 989e12, 0.3, 3.0),
+        (8_000, 2_000, 1, 1, 0.0, True),
+        (2_000, 8_000, 1, 1, 0.0, True),
+        (2_000, 8_000, 4, 1, 0.0, False),
+        (8_192, 9_890, 16, 16, 0.1, False),
+        (4_096, 1_000, 8, 4, 0.25, True),
+        (1_000, 4_000, 2, 3, 0.5, True),
     ],
     hints=[
-        "Training takes 6 · parameters · tokens operations. All chips together do chips · peak · utilization a second.",
-        "A day has 86,400 seconds. The price counts chips · hours · `hourly`, the dollars for a chip and an hour.",
+        "Let computing a step take 1. What doesn't hide of the sending lasts `needed / tokens − 1` times a "
+        "microbatch's computing; nothing, if there are tokens enough: `max(0, ...)`.",
+        "ZeRO-3 sends in every pass of every microbatch. Otherwise the gradients are sent once per step and hide "
+        "behind the backward pass of the last microbatch: 2/3 of the time of one of `microbatches`.",
+        "The bubble is stages − 1 microbatches long, and computing is `microbatches` long: add their quotient. Add "
+        "`tensor`, too.",
     ],
 )
-def days_and_dollars(
-    parameters: float, tokens: float, chips: int, peak: float, utilization: float, hourly: float
-) -> tuple[float, float]:
-    seconds = 6 * parameters * tokens / (chips * peak * utilization)
-    return seconds / 86_400, seconds / 3600 * chips * hourly
+def step_time(tokens: float, needed: float, microbatches: int, stages: float, tensor: float, gathers: bool) -> float:
+    short = max(0.0, needed / tokens - 1)
+    sending = short if gathers else 2 / 3 * short / microbatches
+    return 1 + sending + (stages - 1) / microbatches + tensor
 
 
-def _planned(
-    parameters: float, tokens: float, chips: int, peak: float, utilization: float, hourly: float, kind: str
-) -> tuple[float, float]:
-    each, share = (2 if kind == "forward" else 6), (1 if kind == "peak" else utilization)
-    hours = each * parameters * tokens / (chips * peak * share) / 3600
-    days = {"hours": hours, "alone": chips * hours / 24}.get(kind, hours / 24)
-    return days, hours * hourly * (1 if kind == "one chip" else chips)
+def _timed(
+    tokens: float, needed: float, microbatches: int, stages: float, tensor: float, gathers: bool, kind: str
+) -> float:
+    short = needed / tokens - 1
+    short = short if kind == "negative" else max(0.0, short)
+    short = needed / tokens if kind == "never hides" else short
+    once = short if kind == "all passes" else 2 / 3 * short / (1 if kind == "every" else microbatches)
+    whole = microbatches + stages - 1 if kind == "share" else microbatches
+    bubble = 0.0 if kind == "no bubble" else (stages - 1) / whole
+    return 1 + (short if gathers else once) + bubble + (0.0 if kind == "no tensor" else tensor)
 
 
-days_and_dollars.mistakes(
+step_time.mistakes(
     {
-        "this is the forward pass alone: with the backward pass it is 6 operations per parameter and token": partial(
-            _planned, kind="forward"
+        "with more tokens than needed, sending costs nothing; it doesn't give time back: `max(0, ...)`": partial(
+            _timed, kind="negative"
         ),
-        "no machine reaches its peak: multiply it by the utilization": partial(_planned, kind="peak"),
-        "the price of one chip: all of them are rented for all of the time": partial(_planned, kind="one chip"),
-        "the first number is in hours; a day has 24": partial(_planned, kind="hours"),
-        "the chips work at the same time: these are days of a single one": partial(_planned, kind="alone"),
+        "this adds all of the sending; what happens while the GPU computes is free: subtract 1": partial(
+            _timed, kind="never hides"
+        ),
+        "without ZeRO-3, gradients are sent once and hide behind backward passes alone: 2/3 of one microbatch": partial(
+            _timed, kind="all passes"
+        ),
+        "without ZeRO-3, gradients are sent once per step, not after each microbatch: divide by microbatches": partial(
+            _timed, kind="every"
+        ),
+        "(p − 1) / (m + p − 1) is the share of the *whole* time; per second of computing it is (p − 1) / m": partial(
+            _timed, kind="share"
+        ),
+        "the pipeline's bubble is missing": partial(_timed, kind="no bubble"),
+        "tensor parallelism's waiting is missing": partial(_timed, kind="no tensor"),
     }
 )

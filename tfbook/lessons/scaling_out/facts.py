@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from tfbook.parallel.planning import H100, V100, Plan
@@ -70,4 +71,23 @@ LLAMA_3 = Published(
     8930,
     "Llama Team (2024), section 3; Llama 3.1's model card",
 )
-FLIGHT = 1.2  # tonnes of CO₂ per passenger, San Francisco – New York and back (Patterson et al., 2021, section 5)
+LLAMA_405B = Plan(  # Llama Team (2024), table 4; its `turns` aren't published: 8 short stages per GPU, of a layer each
+    parameters=405e9,
+    tokens=15.6e12,
+    chips=16_384,
+    batch=2**24,
+    text=8192,
+    kind="ZeRO-2",
+    tensor=8,
+    pipeline=16,
+    microbatches=16,
+    turns=8,
+)
+_WHOLE = replace(LLAMA_405B, kind="ZeRO-3", pipeline=1, microbatches=1, turns=1)
+LLAMA_PLANS = {
+    "as trained": LLAMA_405B,
+    "half the GPUs": replace(LLAMA_405B, chips=8192, microbatches=32),
+    "one long stage per GPU": replace(LLAMA_405B, turns=1),
+    "no pipeline": _WHOLE,
+    "sharding alone": replace(_WHOLE, tensor=1, recompute=True),
+}

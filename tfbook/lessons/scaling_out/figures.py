@@ -265,7 +265,7 @@ def draw_restart(unbroken: Sequence[float], rows: Sequence[Mapping[str, Any]], t
 
 
 def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str) -> Figure:
-    """Times as fast as one chip, against chips: a line for each wire, a ring where sending stops to hide."""
+    """Times as fast as one chip, against chips: a line for each wire, a circle where sending stops hiding."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4))
@@ -275,7 +275,7 @@ def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str) -> Figure:
         axes.plot(
             [plan.chips for plan in several], [plan.speedup for plan in several], color=color, marker="none", label=name
         )
-        last = several[0].batch / several[0].tokens_to_hide
+        last = several[-1].batch / several[-1].tokens_to_hide
         axes.plot(last, last, color=color, marker="o", markersize=8, markerfacecolor="white", linestyle="none")
         axes.annotate(
             f"{last:,.0f} GPUs", (last, last), xytext=(9, -9), textcoords="offset points", fontsize=9.5, color=color

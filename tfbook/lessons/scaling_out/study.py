@@ -23,7 +23,13 @@ from tfbook.course.experiments import experiment
 from tfbook.lessons.gpt_pretraining.stories import story_rows
 from tfbook.lessons.scaling_out.answers import answer as answer
 from tfbook.lessons.scaling_out.claims import CLAIMS as CLAIMS
-from tfbook.lessons.scaling_out.facts import FLIGHT as FLIGHT, GPT_3 as GPT_3, LLAMA_3 as LLAMA_3, Published
+from tfbook.lessons.scaling_out.facts import (
+    GPT_3 as GPT_3,
+    LLAMA_3 as LLAMA_3,
+    LLAMA_405B as LLAMA_405B,
+    LLAMA_PLANS as LLAMA_PLANS,
+    Published,
+)
 from tfbook.lessons.scaling_out.walkthroughs import (
     alone_or_together as alone_or_together,
     counted_ring as counted_ring,
@@ -258,26 +264,50 @@ def against_published(runs: Mapping[str, Published]) -> DataFrame:
             ratio = "" if published is None else f"{planned / published:.2f}"
             told = "" if published is None else f"{published:,.3g}"
             circular = what == "operations" or run.circular
-            checks = "" if published is None else "no, circular" if circular else "yes"
+            checks = "" if published is None else "no, circular" if circular else "consistency"
             row = {"run": name, "": what, "planned": f"{planned:,.3g}", "published": told, "ratio": ratio}
             rows.append(row | {"a check?": checks})
     return pd.DataFrame(rows).set_index(["run", ""])
+
+
+def cut_table(plans: Mapping[str, Plan], step_time: Callable[..., float]) -> DataFrame:
+    """One line for each plan: copies × tensor × pipeline, memory, the time of a step by `step_time`, days."""
+    import pandas as pd
+
+    rows = {}
+    for name, plan in plans.items():
+        tensor = plan.waits["tensor"]
+        sizes = plan.tokens_per_microbatch, plan.tokens_to_hide, plan.microbatches
+        # Interleaved, a chip's stages are as many times shorter, and so is the bubble.
+        time = step_time(*sizes, 1 + (plan.pipeline - 1) / plan.turns, tensor, plan.kind == "ZeRO-3")
+        time = (time + plan.recompute / 3) * plan.copies / plan.reading
+        rows[name] = {
+            "copies × tensor × pipeline": f"{plan.copies:,} × {plan.tensor} × {plan.pipeline}",
+            "GB per GPU": round(plan.bytes_per_chip / 1e9, 1),
+            "GPUs with a text": f"{plan.reading / plan.copies:.1%}",
+            "time of a step": round(time, 2),
+            "TFLOP/s": round(plan.utilization * plan.chip.peak / time / 1e12),
+            "days": round(plan.days * time, 1),
+        }
+    return pd.DataFrame(rows).T
 
 
 def plan_table(plan: Plan) -> DataFrame:
     """A plan, line by line."""
     import pandas as pd
 
+    waits = ", ".join(f"{name} {share:.2f}" for name, share in plan.waits.items() if share)
     lines = {
-        "operations": f"{plan.operations:.2e}",
-        "days": f"{plan.days * plan.chips / plan.speedup:,.1f}",
-        "rent": f"${plan.rent * plan.chips / plan.speedup:,.0f}",
+        "copies × tensor × pipeline": f"{plan.copies:,} × {plan.tensor} × {plan.pipeline}",
+        "days": f"{plan.days * plan.slowdown:,.1f}",
+        "rent": f"${plan.rent:,.0f}",
         "electricity": f"{plan.megawatt_hours:,.1f} MWh, ${plan.power_bill:,.0f}",
-        "CO₂": f"{plan.tonnes:,.1f} tonnes, as {plan.tonnes / FLIGHT:,.0f} passengers' flights",
-        "on each chip": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}, without activations",
+        "on each chip": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}",
+        "of it, activations": f"{plan.bytes_by_part['activations'] / 1e9:,.1f} GB",
         "fits": "yes" if plan.fits else "no",
-        "tokens per chip and step": f"{plan.tokens_per_chip:,.0f}; sending hides from {plan.tokens_to_hide:,.0f}",
-        "sending hides": "yes" if plan.hides else f"no: {plan.chips:,} chips work as {plan.speedup:,.0f}",
+        "tokens per copy and microbatch": f"{plan.tokens_per_microbatch:,.0f}; hides from {plan.tokens_to_hide:,.0f}",
+        "waits, per second of computing": waits or "nothing",
+        "chips work as": f"{plan.speedup:,.0f} of {plan.chips:,}",
     }
     return pd.DataFrame({"": lines})
 
