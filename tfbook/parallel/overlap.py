@@ -22,8 +22,11 @@ def overlap(layers: int, send: float, *, gathers: bool = False) -> list[Job]:
 
     With `gathers`, as ZeRO-3: a layer's weights are fetched before each pass, while the layer before is computed, and
     its gradient is scattered; each takes `send` / 2, as half of an all-reduce. The top layer is fetched once.
+    Raises ValueError for no time.
     """
-    check_positive(layers=layers, send=send)
+    check_positive(layers=layers)
+    if send <= 0:
+        raise ValueError(f"send is {send}; expected a time")
     jobs: list[Job] = []
     order = [("forward", layer) for layer in range(layers)]
     order += [("backward", layer) for layer in reversed(range(layers))]
