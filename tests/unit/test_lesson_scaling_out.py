@@ -8,6 +8,7 @@ import torch
 from tfbook.course.experiments import stored
 from tfbook.lessons.scaling_out import exercises as ex, facts, figures, study
 from tfbook.parallel.launch import Launched
+from tfbook.parallel.overlap import overlap
 from tfbook.parallel.planning import DOUBLE, PARTS, STAGES, Plan, held_numbers, memory_by_part, wire_bytes
 from tfbook.parallel.schedules import gpipe, one_forward_one_backward
 from tfbook.parallel.wire import Wire
@@ -172,4 +173,6 @@ def test_what_is_drawn() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "1"]
     plans = {"wire": [Plan(parameters=1e9, tokens=1e9, chips=n) for n in (1, 4)]}
     assert len(figures.draw_speedup(plans, "x").axes[0].lines) == 3
+    drawn = figures.draw_overlap({"a": overlap(3, 1.0), "b": overlap(3, 1.0, gathers=True)}, "x")
+    assert [len(axes.patches) for axes in drawn.axes] == [9, 14]
     assert len(figures.draw_growth("x").axes[0].texts) == len(facts.GROWTH) + 1

@@ -38,6 +38,8 @@ def error_line(error: BaseException, answer: Callable[..., Any] | None) -> str:
     name = getattr(answer, "__name__", code.co_name)
     shapes = _shapes(source, frame.f_locals) if isinstance(error, RuntimeError | IndexError) else ""
     hint = next((f"; {words}" for said, words in ERRORS.items() if said in text), "")
+    if "multiplied" in text and {"chunk", "split", "tensor_split"} & set(code.co_names):
+        hint += " Or is one of them cut along the wrong dimension?"
     return f"{text}{shapes}{hint} (line {line - code.co_firstlineno + 1} of {name}{source and f': {source}'})"
 
 

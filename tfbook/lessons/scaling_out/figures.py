@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.scaling_out.facts import GROWTH
+from tfbook.parallel.overlap import Job
 from tfbook.parallel.planning import Plan
 from tfbook.parallel.schedules import Schedule, timetable
 from tfbook.plot.curves import label_ends
@@ -286,6 +287,34 @@ def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str) -> Figure:
     axes.set_yticks(ticks, [f"{n:,}" for n in ticks])
     axes.minorticks_off()
     axes.legend(loc="upper left")
+    return figure
+
+
+# ---- sending beside computing ----------------------------------------------------------------------------------------
+
+
+def draw_overlap(panels: Mapping[str, Sequence[Job]], title: str) -> Figure:
+    """A GPU's passes and what is on its wire below, in time: one color for each layer; hatched: weights that arrive."""
+    import matplotlib.pyplot as plt
+
+    figure, rows = plt.subplots(len(panels), 1, figsize=(11, 1.65 * len(panels)), sharex=True)
+    for axes, (name, jobs) in zip(rows, panels.items(), strict=True):
+        for job in jobs:
+            dark = job.kind in ("backward", "send")
+            axes.barh(
+                job.wire, job.end - job.start, left=job.start, color=MACHINES[job.layer % 4], height=0.86,
+                alpha=1.0 if dark else 0.45, hatch="//" if job.kind == "gather" else None, edgecolor="white",
+                linewidth=1,
+            )  # fmt: skip
+            letter = {"forward": "F", "backward": "B", "gather": "w", "send": "g"}[job.kind]
+            axes.text((job.start + job.end) / 2, job.wire, f"{letter}{job.layer + 1}", ha="center", va="center",
+                      fontsize=8.5, color="white" if dark else INK)  # fmt: skip
+        axes.set_yticks([0, 1], ["GPU", "wire"])
+        axes.set_ylim(1.6, -0.6)
+        axes.set_title(name, fontsize=11, fontweight="normal")
+        axes.grid(visible=False)
+    rows[-1].set_xlabel("time (a layer's forward pass = 1)")
+    figure.suptitle(title, fontsize=13)
     return figure
 
 

@@ -305,7 +305,7 @@ def plan_table(plan: Plan) -> DataFrame:
         "on each chip": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}",
         "of it, activations": f"{plan.bytes_by_part['activations'] / 1e9:,.1f} GB",
         "fits": "yes" if plan.fits else "no",
-        "tokens per copy and microbatch": f"{plan.tokens_per_microbatch:,.0f}; hides from {plan.tokens_to_hide:,.0f}",
+        "tokens per copy and microbatch": f"{plan.tokens_per_microbatch:,.0f}; hides with {plan.tokens_to_hide:,.0f}",
         "waits, per second of computing": waits or "nothing",
         "chips work as": f"{plan.speedup:,.0f} of {plan.chips:,}",
     }
