@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import book
@@ -72,3 +73,22 @@ def test_another_text_in_another_lesson_makes_the_search_stale(shelf: Path) -> N
     save(shelf / "06_decoding.ipynb", notebook(prose(paragraph("top-p helps")), prose("A" + 200 * "b")))
     with pytest.raises(SystemExit, match="as they were"):
         others.main(["--check"])
+
+
+def test_nothing_else_in_a_lesson_looks_at_the_others() -> None:
+    """What does would have to be renewed, too."""
+    looks = re.compile(r"course\.(lessons|progress|solved)\b|\bLESSONS\b|\.ipynb|README\.md|CLAIMS\.md")
+    modules = {
+        path.relative_to(book.ROOT / "tfbook" / "lessons").as_posix()
+        for path in (book.ROOT / "tfbook" / "lessons").rglob("*.py")
+        if looks.search(path.read_text(encoding="utf-8"))
+    }
+    assert modules == {"bert_masking/search.py"}
+    asked = {
+        call
+        for path in book.lessons()
+        for cell in book.read(path).cells
+        if cell.cell_type == "code"
+        for call in re.findall(r"\bprogress\.\w+\(\)", cell.source)
+    }
+    assert asked == {others.MAP}
