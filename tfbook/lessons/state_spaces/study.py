@@ -29,6 +29,13 @@ from tfbook.lessons.state_spaces.costs import (
     seconds as seconds,
     training_steps as training_steps,
 )
+from tfbook.lessons.state_spaces.filling import (
+    KEYS as KEYS,
+    MANY as MANY,
+    facts_held as facts_held,
+    held_table as held_table,
+    overflow as overflow,
+)
 from tfbook.lessons.state_spaces.keeping import (
     GAPS as GAPS,
     HOLDERS as HOLDERS,
