@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -84,7 +84,7 @@ def facts_held(shares: Mapping[int, float], *, enough: float = ENOUGH) -> float:
     first count where they begin below it.
     """
     counts = list(shares)
-    for few, many in zip(counts, counts[1:], strict=False):
+    for few, many in pairwise(counts):
         if shares[few] >= enough > shares[many]:
             part = (shares[few] - enough) / (shares[few] - shares[many])
             return math.exp(math.log(few) + part * math.log(many / few))

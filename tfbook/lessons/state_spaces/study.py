@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.state_spaces.answers import answer as answer
 from tfbook.lessons.state_spaces.asking import WAYS as WAYS, AskedGru as AskedGru
+from tfbook.lessons.state_spaces.choosing import (
+    chosen as chosen,
+    chosen_table as chosen_table,
+    steps_taken as steps_taken,
+)
 from tfbook.lessons.state_spaces.claims import CLAIMS as CLAIMS
 from tfbook.lessons.state_spaces.convolution_contest import continued_melodies as continued_melodies
 from tfbook.lessons.state_spaces.convolution_listening import (
