@@ -27,8 +27,9 @@ Numbers alone do not tell how much fits: here a fact pays for its address. That 
 that only adds.
 """,
         "chosen": r"""
-At the names: there the mean step is about ten times as long as at the weather. So a name clears and writes, and the
-weather passes, as with Section 2's gates. Nobody told Mamba which words matter.
+At a name, or at one of the three words after it: the filter over four words shows the name to all four. Which of them
+takes the long step differs from seed to seed, but once the name has left the filter, all steps are short. So near a
+name the state is cleared and written, and the weather passes, as with Section 2's gates.
 
 With $W_\Delta = 0$ the reader is wrong in three to five of ten cases beyond 48 words, in all three seeds worse than
 any Mamba with its own steps. Holding $B$ and $C$ does no harm here: one fact needs no address. But without both,

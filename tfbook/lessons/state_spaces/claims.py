@@ -18,7 +18,7 @@ CLAIMS = Claims(
             "Measured here; Gers et al. (2000) for an LSTM's gate",
         ),
         3: Bound(
-            "A matrix with random keys holds no more facts than a key has numbers: nine in ten right, largest of nine",
+            "With random keys a matrix holds at most about as many facts as a key has numbers: nine in ten right, largest of nine",
             "<=",
             1.1,
             "Measured here",

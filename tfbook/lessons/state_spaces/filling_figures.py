@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+PALE = "#f2b8a8"  # red, for words that see a name through the filter
 MARKS = {8: "o", 16: "s", 32: "P"}  # by the numbers of a key
 
 
@@ -57,18 +58,20 @@ def _label(axes: Axes, x: float, y: float, text: str, color: str = BROWN) -> Non
 def _facts(axes: Axes, counts: Sequence[int], title: str) -> None:
     for share, name in {ENOUGH: "nine in ten", 1 / 8: "chance"}.items():
         axes.axhline(share, color=EDGE, linestyle=":", linewidth=1.2)
-        axes.text(counts[0] * 0.97, share + 0.015, name, color=SOFT, fontsize=9, ha="left", va="bottom")
+        axes.text(counts[-1], share - 0.015, name, color=SOFT, fontsize=9, ha="right", va="top")
     axes.set(xscale="log", ylim=(0, 1.06), title=title, xlabel="facts", ylabel="right answers")
     axes.set_xticks(counts, [str(count) for count in counts])
     axes.minorticks_off()
 
 
 def draw_steps_taken(words: Sequence[str], steps: Sequence[float], names: Sequence[str], title: str) -> Figure:
-    """Δ at each word, averaged over channels; words that are `names` stand out."""
+    """Δ at each word, averaged over channels; `names` stand out, and so do the three words after each."""
     import matplotlib.pyplot as plt
 
+    near = [any(word in names for word in words[max(place - 3, 0) : place + 1]) for place in range(len(words))]
+    colors = [RED if word in names else PALE if seen else FAINT for word, seen in zip(words, near, strict=True)]
     figure, axes = plt.subplots(figsize=(9, 3.2))
-    bars = axes.bar(range(len(words)), steps, color=[RED if word in names else FAINT for word in words], edgecolor=EDGE)
+    bars = axes.bar(range(len(words)), steps, color=colors, edgecolor=EDGE)
     axes.bar_label(bars, [f"{step:.2f}" for step in steps], fontsize=9, padding=2, color=INK)
     axes.set_xticks(range(len(words)), words, rotation=35, ha="right")
     axes.set(title=title, ylabel="mean step $\\Delta$", ylim=(0, 1.15 * max(steps)))
