@@ -28,7 +28,7 @@ def page_code(part: str) -> dict[str, Any]:
     return names
 
 
-# ---- keys of one size ------------------------------------------------------------------------------------------------
+# ---- keys of one size ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mixer", filling.HELD.values(), ids=filling.HELD)
@@ -61,7 +61,7 @@ def test_more_names_leave_the_texts_of_sixteen_as_they_were() -> None:
     assert int(many.names.max()) > recall.NAMES
 
 
-# ---- facts held --------------------------------------------------------------------------------------------------------
+# ---- facts held ----------------------------------------------------------------------------------------------------
 
 
 def test_the_facts_held_lie_on_a_line_between_two_counts() -> None:
@@ -120,7 +120,7 @@ def test_what_the_page_says_of_random_keys() -> None:
     assert all(held(d) < 0.8 * each for d, each in added.items())
 
 
-# ---- Mamba and the lantern ---------------------------------------------------------------------------------------------
+# ---- Mamba and the lantern -----------------------------------------------------------------------------------------
 
 
 def test_without_its_inputs_a_mamba_takes_one_step_at_all_words() -> None:

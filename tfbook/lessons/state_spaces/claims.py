@@ -18,7 +18,7 @@ CLAIMS = Claims(
             "Measured here; Gers et al. (2000) for an LSTM's gate",
         ),
         3: Bound(
-            "With random keys a matrix holds at most about as many facts as a key has numbers: nine in ten right, largest of nine",
+            "With random keys a matrix holds about as many facts as a key has numbers, or fewer: largest ratio of nine",
             "<=",
             1.1,
             "Measured here",

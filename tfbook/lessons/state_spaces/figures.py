@@ -50,8 +50,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "first and bends down; it crosses nine in ten near as many facts as a key has numbers."
     ),
     "chosen": (
-        "Fifteen bars, one for each word: long at Rosa and Tom or at one of the three words after each, and short at the "
-        "weather that follows."
+        "Fifteen bars, one for each word: long at Rosa and Tom or at one of the three words after each, and short at "
+        "the weather that follows."
     ),
     "selection": (
         "Three heat maps with a row for each of twelve words. Left, Δ: vertical stripes, from short to long steps, "
