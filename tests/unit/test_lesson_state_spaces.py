@@ -454,7 +454,7 @@ def test_every_word_and_run_is_drawn() -> None:
     assert figures.draw_mamba().axes
     steps = {word: study.one_step(raw) for word, raw in study.WORDS.items()}
     boxes = [text.get_text() for text in figures.draw_step(steps).axes[0].texts]
-    assert {"−4.00", "0.02", "2.98", "6.95", "2.13", "10.89"} <= set(boxes)
+    assert {"−4.50", "0.01", "2.99", "6.97", "3.53", "16.21"} <= set(boxes)
     rows = stored("state_spaces.recall").rows
     assert len(figures.draw_recall(rows, 16, 0.26, "title").axes[0].get_yticks()) == len(rows) // 2
     asked = stored("state_spaces.asked").rows

@@ -13,6 +13,11 @@ from tfbook.lessons.state_spaces.convolution_figures import (
     draw_sounds as draw_sounds,
     draw_two_filters as draw_two_filters,
 )
+from tfbook.lessons.state_spaces.filling_figures import (
+    draw_filled as draw_filled,
+    draw_overflow as draw_overflow,
+    draw_steps_taken as draw_steps_taken,
+)
 from tfbook.lessons.state_spaces.step_figures import draw_selected as draw_selected, draw_step as draw_step
 from tfbook.plot.curves import label_ends
 from tfbook.plot.house import BROWN, COLORS, EDGE, FAINT, GREEN, INK, KHAKI, RED, ROLES, SOFT, Method, literal
@@ -39,6 +44,14 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
     ),
     "gated": (
         "The same axes: the fixed decays fall as before, and three lines of gated decays stay at one up to 95 words."
+    ),
+    "full": (
+        "Right answers against facts written, 2 to 128, for keys of 8, 16 and 32 numbers. Each curve stays near one at "
+        "first and bends down; it crosses nine in ten near as many facts as a key has numbers."
+    ),
+    "chosen": (
+        "Fifteen bars, one for each word: long at Rosa and Tom or at one of the three words after each, and short at "
+        "the weather that follows."
     ),
     "selection": (
         "Three heat maps with a row for each of twelve words. Left, Δ: vertical stripes, from short to long steps, "
@@ -80,7 +93,7 @@ def draw_fading(words: Sequence[str], readers: Mapping[str, Sequence[float]], ti
                 ha="center",
                 va="center",
                 fontsize=11,
-                color=ink if share > 0.02 else "#9aa3ad",
+                color=ink,
                 bbox={"boxstyle": "round,pad=0.25", "facecolor": fill, "edgecolor": "none"},
             )
         axes.set(xlim=(-0.6, per_line - 0.4), ylim=(0.6 - rows, 0.6))
@@ -242,7 +255,7 @@ def draw_asked(rows: Sequence[Mapping[str, Any]], counting: Mapping[int, float],
             shares = [row[f"{count} facts"] for count in facts]
             label = way if number == 0 else None
             axes.plot(facts, shares, color=look.color, marker=look.marker, alpha=0.8, label=label)
-    axes.plot(facts, list(counting.values()), color=EDGE, linestyle=":", linewidth=1.5)
+    axes.plot(facts, list(counting.values()), color=INK, linestyle=":", linewidth=2, zorder=5)
     axes.text(
         facts[-1], counting[facts[-1]] - 0.09, "always the most frequent thing", ha="right", color=SOFT, fontsize=9
     )

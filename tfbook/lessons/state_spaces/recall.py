@@ -43,9 +43,14 @@ class Recall(NamedTuple):
         return Recall(*(part.to(device) for part in self))
 
 
-def recall_batch(size: int, pairs: int, generator: torch.Generator) -> Recall:
-    """`pairs` facts about different names, then a question about each of them in a new order."""
-    names = torch.rand(size, NAMES, generator=generator).argsort(dim=1)[:, :pairs]
+def recall_batch(size: int, pairs: int, generator: torch.Generator, *, known: int = NAMES) -> Recall:
+    """`pairs` facts about different ones of the `known` names, then a question about each of them in a new order.
+
+    Raises ValueError for more facts than names.
+    """
+    if pairs > known:
+        raise ValueError(f"{pairs} facts need as many names; the reader knows {known}")
+    names = torch.rand(size, known, generator=generator).argsort(dim=1)[:, :pairs]
     things = torch.randint(THINGS, (size, pairs), generator=generator)
     order = torch.rand(size, pairs, generator=generator).argsort(dim=1)
     asked = torch.cat([names, names.gather(1, order)], dim=1)
@@ -55,9 +60,10 @@ def recall_batch(size: int, pairs: int, generator: torch.Generator) -> Recall:
 class Reader(nn.Module):
     """Each position is the sum of a name's and a thing's vector; blocks of the mixer; the thing is read out."""
 
-    def __init__(self, mixer: Any, *, heads: int = 1, layers: int = 1):
+    def __init__(self, mixer: Any, *, heads: int = 1, layers: int = 1, known: int = NAMES):
         super().__init__()
-        self.name, self.thing = nn.Embedding(NAMES, D_MODEL), nn.Embedding(THINGS + 1, D_MODEL)
+        self.known = known
+        self.name, self.thing = nn.Embedding(known, D_MODEL), nn.Embedding(THINGS + 1, D_MODEL)
         config = Config(d_model=D_MODEL, heads=heads, d_ff=4 * D_MODEL, layers=layers, position="none", mixer=mixer)
         self.stack = Stack(config)
         self.read = nn.Linear(D_MODEL, THINGS)
@@ -76,9 +82,9 @@ def recall_loss(model: nn.Module, batch: Recall) -> Float[Tensor, ""]:
 
 
 @torch.no_grad()
-def recalled(model: nn.Module, pairs: int, *, count: int = 256, seed: int = 99) -> float:
+def recalled(model: Reader, pairs: int, *, count: int = 256, seed: int = 99) -> float:
     """Share of right answers in new texts with so many facts."""
-    batch = recall_batch(count, pairs, torch.Generator().manual_seed(seed))
+    batch = recall_batch(count, pairs, torch.Generator().manual_seed(seed), known=model.known)
     device = next(model.parameters()).device
     logits = model(batch.names.to(device), batch.things.to(device))[:, -pairs:]
     return float((logits.argmax(dim=-1).cpu() == batch.answers).float().mean())
@@ -86,7 +92,7 @@ def recalled(model: nn.Module, pairs: int, *, count: int = 256, seed: int = 99) 
 
 def counting(pairs: int, *, count: int = 4096, seed: int = 98) -> float:
     """Right answers of a reader that binds nothing: it always says the thing that most of the facts name."""
-    things = recall_batch(count, pairs, torch.Generator().manual_seed(seed)).things[:, :pairs]
+    things = recall_batch(count, pairs, torch.Generator().manual_seed(seed), known=max(pairs, NAMES)).things[:, :pairs]
     return float(F.one_hot(things, THINGS).sum(dim=1).amax(dim=1).float().mean()) / pairs
 
 
@@ -104,12 +110,13 @@ def train_reader(
     steps: int = 600,
     seed: int = 0,
     pairs: Sequence[int] = PAIRS,
+    known: int = NAMES,
 ) -> Reader:
-    """A reader after so many batches, each with one of the numbers of facts; AdamW, falling to 0."""
+    """A reader of so many names after so many batches, each with one of the numbers of facts; AdamW, falling to 0."""
     runtime.seed(seed)
     generator, device = torch.Generator().manual_seed(seed), runtime.device()
-    drawn = [recall_batch(BATCH, pairs[_below(len(pairs), generator)], generator) for _ in range(steps)]
-    model = Reader(mixer, heads=heads, layers=layers).to(device)
+    drawn = [recall_batch(BATCH, pairs[_below(len(pairs), generator)], generator, known=known) for _ in range(steps)]
+    model = Reader(mixer, heads=heads, layers=layers, known=known).to(device)
     recipe = training.Recipe(
         steps=steps, lr=lr, betas=(0.9, 0.98), schedule=rise_and_fall(20), evaluate_every=steps, mixed_precision=False
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 A, B, C, D = (-1.0, -2.0), (1.0, 0.5), (1.0, 2.0), 1.0
 INPUT, BEFORE = 2.0, (3.0, 1.0)  # u, and the state before the word
-WORDS = {"short": -4.0, "long": 2.0}  # two words, by the raw number that softplus makes a step of
+WORDS = {"short": -4.5, "long": 3.5}  # two words, by the raw number that softplus makes a step of
 
 Pair = tuple[float, ...]
 

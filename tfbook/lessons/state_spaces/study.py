@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.state_spaces.answers import answer as answer
 from tfbook.lessons.state_spaces.asking import WAYS as WAYS, AskedGru as AskedGru
+from tfbook.lessons.state_spaces.choosing import (
+    chosen as chosen,
+    chosen_table as chosen_table,
+    steps_taken as steps_taken,
+)
 from tfbook.lessons.state_spaces.claims import CLAIMS as CLAIMS
 from tfbook.lessons.state_spaces.convolution_contest import continued_melodies as continued_melodies
 from tfbook.lessons.state_spaces.convolution_listening import (
@@ -28,6 +33,13 @@ from tfbook.lessons.state_spaces.costs import (
     per_word as per_word,
     seconds as seconds,
     training_steps as training_steps,
+)
+from tfbook.lessons.state_spaces.filling import (
+    KEYS as KEYS,
+    MANY as MANY,
+    facts_held as facts_held,
+    held_table as held_table,
+    overflow as overflow,
 )
 from tfbook.lessons.state_spaces.keeping import (
     GAPS as GAPS,
