@@ -182,20 +182,6 @@ def test_signs_are_drawn_anew_and_the_rest_is_kept(monkeypatch: pytest.MonkeyPat
 # ---- further, figures ------------------------------------------------------------------------------------------------
 
 
-def test_a_tree_fits_better_into_the_disk() -> None:
-    edges = study.further.tree(3, 3)
-    assert len(edges) == 39
-    plane, disk = (study.further.embedded(edges, disk=disk, steps=200)[1] for disk in (False, True))
-    assert disk < plane
-
-
-def test_disk_distances_from_the_center() -> None:
-    """d(0, x) = 2 artanh |x|."""
-    x = torch.tensor([[0.0, 0.0], [0.6, 0.0], [0.0, -0.9]])
-    expected = 2 * torch.atanh(torch.tensor([0.6, 0.9]))
-    torch.testing.assert_close(study.further.disk_distance(x)[0, 1:], expected, atol=1e-3, rtol=1e-3)
-
-
 def _edges() -> Tensor:
     return study.clubs.named_edges(FRIENDS)[1]
 
@@ -212,8 +198,6 @@ def test_figures_show_what_they_are_given() -> None:
     assert "the same" in "".join(text.get_text() for text in figures.draw_landscape().axes[0].texts)
     row = figures.draw_row_tokens(("a", "b"), ("1", "2"), ("1 · w", "2 · w"), torch.zeros(2, 3))
     assert sum(text.get_text() == "0.0" for text in row.axes[0].texts) == 6
-    tree = figures.draw_tree({"the plane": (torch.rand(3, 2), 0.2), "the disk": (torch.rand(3, 2), 0.1)}, [(0, 1)])
-    assert "10% off" in tree.axes[1].get_title()
 
 
 def test_places_keep_steps_apart() -> None:

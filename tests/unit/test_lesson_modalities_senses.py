@@ -213,7 +213,6 @@ def test_stored_contest_says_what_the_lesson_says() -> None:
     claims = picture_contest.picture_claims(rows)
     assert claims[10] >= SENSE_BOUNDS[10].threshold
     assert claims[11] <= SENSE_BOUNDS[11].threshold
-    assert claims[12] >= SENSE_BOUNDS[12].threshold
     means = rows.groupby("model")[["another color", "caption found"]].mean()
     assert means.loc["words as labels", "caption found"] > means.loc["CLIP", "caption found"]
     assert means.loc["CLIP", "another color"] > 0.97
@@ -260,4 +259,4 @@ def test_the_cut_picture_has_gaps_of_nothing() -> None:
 
 
 def test_answers_begin_with_what_happened() -> None:
-    assert {*SENSE_ANSWERS} == {"strips", "swaps", "covered"}
+    assert {*SENSE_ANSWERS} == {"strips", "swaps", "early", "covered"}

@@ -15,7 +15,6 @@ from tfbook.lessons.modalities.graph_figures import (
     draw_hops as draw_hops,
     draw_mask as draw_mask,
     draw_rings as draw_rings,
-    draw_tree as draw_tree,
     layout as layout,
     steps_apart as steps_apart,
 )
@@ -69,47 +68,92 @@ def _bare(axes: Axes) -> None:
 FIELDS = (  # name, before 2017, how it is cut
     ("a table", "boosted trees", "one token per column"),
     ("a graph", "graph convolutions", "one token per node"),
-    ("a sound", "recurrent networks", "one token per piece of spectrogram"),
+    ("a sound", "recurrent networks", "one token per strip\nof its spectrogram"),
     ("an image", "convolutions", "one token per patch"),
     ("a text", "recurrent networks", "one token per word piece"),
 )
 
 
 def draw_landscape() -> Figure:
-    """Five kinds of things, the tools of each before 2017, the way each is cut, and the one stack behind."""
+    """Five kinds of things, the tools of each before 2017, each cut in its pieces, and the one stack behind."""
     import matplotlib.pyplot as plt
-    from matplotlib.patches import FancyBboxPatch, Rectangle
+    from matplotlib.patches import FancyBboxPatch
 
-    figure, axes = plt.subplots(figsize=(9.6, 4.3), dpi=85)
-    rows = len(FIELDS)
-    colors = [*COLORS[:3], GREEN, "#9a5c4a"]
-    for number, ((name, before, cut), color) in enumerate(zip(FIELDS, colors, strict=True)):
+    figure, axes = plt.subplots(figsize=(9.8, 5.2), dpi=80)
+    rows, arrow = len(FIELDS), {"arrowstyle": "-|>", "color": EDGE, "linewidth": 1.4}
+    for number, ((name, before, cut), draw) in enumerate(zip(FIELDS, CUTS, strict=True)):
         y = rows - 1 - number
-        axes.text(0, y, name, fontsize=11, va="center", fontweight="bold", color=color)
-        axes.text(1.35, y, before, fontsize=10, va="center", color=SOFT)
-        for chip in range(6):
-            axes.add_patch(Rectangle((3.95 + 0.3 * chip, y - 0.13), 0.22, 0.34, facecolor=color, edgecolor="white"))
-        axes.text(4.85, y - 0.33, cut, fontsize=8.5, va="center", ha="center", color=color)
-        axes.annotate("", (6.85, y), (5.9, y), arrowprops={"arrowstyle": "-|>", "color": EDGE, "linewidth": 1.4})
-    box = FancyBboxPatch(
-        (6.95, -0.3), 1.5, rows - 0.4, boxstyle="round,pad=0.05", facecolor=ROLES["stream"].fill, edgecolor=SOFT
-    )
-    axes.add_patch(box)
-    axes.text(7.7, (rows - 1) / 2, "the same\nblocks", fontsize=13, va="center", ha="center", fontweight="bold")
-    axes.annotate(
-        "",
-        (9.1, (rows - 1) / 2),
-        (8.55, (rows - 1) / 2),
-        arrowprops={"arrowstyle": "-|>", "color": EDGE, "linewidth": 1.4},
-    )
-    axes.text(9.15, (rows - 1) / 2, "an\nanswer", fontsize=11, va="center")
-    for x, title in ((1.35, "before 2017"), (4.05, "cut into tokens")):
-        axes.text(x, rows - 0.35, title, fontsize=9.5, color=INK, style="italic")
-    axes.set(xlim=(-0.1, 9.9), ylim=(-0.75, rows - 0.1))
+        axes.text(0, y, name, fontsize=11, va="center", fontweight="bold")
+        axes.text(1.25, y, before, fontsize=10, va="center", color=SOFT)
+        inset = axes.inset_axes((3.35, y - 0.4, 2.2, 0.8), transform=axes.transData)
+        draw(inset)
+        _bare(inset)
+        axes.text(5.65, y, cut, fontsize=9, va="center")
+        axes.annotate("", (7.62, y), (7.38, y), arrowprops=arrow)
+    middle = (rows - 1) / 2
+    look = {"boxstyle": "round,pad=0.05", "facecolor": ROLES["stream"].fill, "edgecolor": SOFT}
+    axes.add_patch(FancyBboxPatch((7.72, -0.35), 1.05, rows - 0.3, **look))
+    axes.text(8.25, middle, "the same\nblocks", fontsize=12, va="center", ha="center", fontweight="bold")
+    axes.annotate("", (9.2, middle), (8.85, middle), arrowprops=arrow)
+    axes.text(9.25, middle, "an\nanswer", fontsize=11, va="center")
+    for x, title in ((1.25, "before 2017"), (3.35, "cut into tokens")):
+        axes.text(x, rows - 0.4, title, fontsize=9.5, color=INK, style="italic")
+    axes.set(xlim=(-0.1, 9.9), ylim=(-0.5, rows - 0.2))
     _bare(axes)
     axes.set_title("One way to cut each thing, and one stack for all of them")
     figure.set_label("schematic")
     return figure
+
+
+def _cells(axes: Axes, cells: Sequence[str]) -> None:
+    from matplotlib.patches import Rectangle
+
+    for place, cell in enumerate(cells):
+        axes.add_patch(Rectangle((place + 0.05, 0.25), 0.9, 0.5, facecolor="white", edgecolor=COLORS[0]))
+        axes.text(place + 0.5, 0.48, cell, ha="center", va="center", fontsize=8.5)
+    axes.set(xlim=(0, len(cells)), ylim=(0, 1))
+
+
+def _a_row(axes: Axes) -> None:
+    _cells(axes, ("34.1°", "10.4 h", "$4.50".replace("$", r"\$"), "sun"))
+
+
+def _a_text(axes: Axes) -> None:
+    _cells(axes, ("to", "ken", "izer", "s"))
+
+
+def _a_graph(axes: Axes) -> None:
+    at = np.array([(0.0, 0.1), (0.3, 0.9), (0.9, 0.5), (1.6, 0.8), (1.7, 0.15), (2.4, 0.5)])
+    for one, other in ((0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (2, 4), (3, 5)):
+        axes.plot(*at[[one, other]].T, color=EDGE, marker="none", linewidth=1.2, zorder=1)
+    axes.scatter(*at.T, s=70, facecolor="white", edgecolor=COLORS[0], zorder=2, marker="o")
+    axes.set(xlim=(-0.3, 2.7), ylim=(-0.2, 1.2))
+
+
+def _a_sound(axes: Axes) -> None:
+    from tfbook.data.spoken import Voice, recorded
+    from tfbook.models.audio import log_mel
+
+    bands = log_mel(recorded(6, Voice(pitch=115), start=0.3, noise=0.001))
+    pieces = np.full((32, 80 + 19 * 2), np.nan)
+    for piece in range(20):
+        pieces[:, 6 * piece : 6 * piece + 4] = bands[:, 4 * piece : 4 * piece + 4]
+    axes.imshow(pieces, origin="lower", aspect="auto", cmap="magma", interpolation="nearest", vmin=-6)
+
+
+def _an_image(axes: Axes) -> None:
+    from tfbook.data.scenes import SceneObject, compose
+
+    scene = compose([SceneObject("fish", "red", 0.5, 0.5, size=0.7)], ground="sand", side=32)
+    apart = np.ones((35, 35, 3))
+    for row in range(4):
+        for column in range(4):
+            piece = scene.image[:, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
+            apart[9 * row : 9 * row + 8, 9 * column : 9 * column + 8] = piece.permute(1, 2, 0)
+    axes.imshow(apart, interpolation="nearest")
+
+
+CUTS = (_a_row, _a_graph, _a_sound, _an_image, _a_text)
 
 
 def draw_row_tokens(

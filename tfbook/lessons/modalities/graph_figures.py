@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -183,27 +183,4 @@ def draw_codes(runs: DataFrame, common: float) -> Figure:
     axes.set_xticklabels(sights)
     axes.set_title("Walks that come back tell a ring's size")
     axes.legend(frameon=False, loc="upper left", fontsize=9.5)
-    return figure
-
-
-def draw_tree(fits: Mapping[str, tuple[Float[Tensor, "node 2"], float]], edges: Sequence[tuple[int, int]]) -> Figure:
-    """The same tree in the plane and in the disk, with the mean relative error of its distances."""
-    import matplotlib.pyplot as plt
-    from matplotlib.patches import Circle
-
-    figure, panels = plt.subplots(1, len(fits), figsize=(9, 4.3), dpi=72)
-    for axes, (name, (found, error)) in zip(panels, fits.items(), strict=True):
-        at = found.numpy()
-        for one, other in edges:
-            axes.plot(*at[[one, other]].T, color=EDGE, linewidth=1, marker="none", zorder=1)
-        axes.scatter(*at.T, s=22, color=COLORS[0], zorder=2, marker="o")
-        axes.scatter(*at[:1].T, s=70, color=COLORS[1], zorder=3, marker="o")
-        if name.startswith("the disk"):
-            axes.add_patch(Circle((0, 0), 1, fill=False, edgecolor=INK))
-        axes.set(xticks=[], yticks=[], aspect="equal")
-        axes.set_title(f"{name}: {100 * error:.0f}% off", fontsize=11)
-        axes.grid(visible=False)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-    figure.suptitle("A tree fits into the disk better than into the plane", fontsize=12, fontweight="bold")
     return figure

@@ -55,12 +55,12 @@ def draw_two_towers(d_shared: int) -> Figure:
     images = picture.box("4 images", (0, 0), note="3 × 48 × 48")
     tower = picture.box("image tower", (1, 0), "parameter", note="36 patches, 2 blocks")
     vectors = picture.box("4 unit vectors", (2, 0), "stream", note=f"{d_shared} numbers")
-    texts = picture.box("4 captions", (0, 2), note="up to 16 words")
-    reader = picture.box("text tower", (1, 2), "parameter", note="words, 2 blocks")
-    words = picture.box("4 unit vectors", (2, 2), "stream", note=f"{d_shared} numbers")
+    texts = picture.box("4 captions", (0, 1), note="up to 16 words")
+    reader = picture.box("text tower", (1, 1), "parameter", note="words, 2 blocks")
+    words = picture.box("4 unit vectors", (2, 1), "stream", note=f"{d_shared} numbers")
     scores = picture.matrix(
         [[0.9, 0.2, 0.1, 0.3], [0.1, 0.8, 0.3, 0.2], [0.2, 0.1, 0.9, 0.1], [0.3, 0.2, 0.2, 0.8]],
-        (3, 1),
+        (3, 0),
         "weight",
         cell=30,
         label="scale · cosine",
@@ -68,7 +68,7 @@ def draw_two_towers(d_shared: int) -> Figure:
     )
     for one, other in ((images, tower), (tower, vectors), (texts, reader), (reader, words)):
         picture.arrow(one, other)
-    picture.arrow(vectors, scores, "rows", sides=("right", "top"))
+    picture.arrow(vectors, scores, "rows")
     picture.arrow(words, scores, "columns", sides=("right", "bottom"))
     return picture.figure()
 

@@ -131,26 +131,38 @@ def clip(seed: int = 1, *, side: int = SIDE) -> Clip:
     return Clip(ImageTower(D_SHARED, pictures), TextTower(len(SCENES.vocabulary), D_SHARED, TEXTS))
 
 
-def trained_clip(
+def train_clip(
+    model: Clip,
     scenes: Sequence[Scene],
     *,
+    loss: ContrastiveLoss = contrastive_loss,
     seed: int = 1,
     steps: int = 1800,
     size: int = 64,
     lr: float = 1.5e-3,
-    loss: ContrastiveLoss = contrastive_loss,
     foils: Callable[[Scene], Sequence[str]] | None = None,
-) -> tuple[Clip, training.History]:
-    """A model trained on scenes with `loss(scores, same)`: AdamW, a short warm-up and a cosine down to 2%."""
-    model = clip(seed, side=scenes[0].image.shape[-1]).to(runtime.device())
-    schedule = training.warmup_cosine(min(50, steps // 4), 0.02)
-    recipe = training.Recipe(steps=steps, lr=lr, schedule=schedule, weight_decay=0.05, evaluate_every=steps)
+) -> training.History:
+    """Trains on scenes with `loss(scores, same)`: AdamW, a short warm-up and a cosine down to 2%."""
 
     def pair_loss(model: Clip, pairs: Pairs) -> Any:
         return loss(model(pairs.images, pairs.ids, pairs.lengths), pairs.same)
 
-    history = training.fit(model, pair_loss, batches(scenes, size, seed, foils=foils), recipe)
-    return model.cpu(), history
+    model.to(runtime.device())
+    history = training.fit(model, pair_loss, batches(scenes, size, seed, foils=foils), recipe(steps, lr))
+    model.cpu()
+    return history
+
+
+def recipe(steps: int, lr: float) -> training.Recipe:
+    """AdamW with a short warm-up and a cosine down to 2%."""
+    schedule = training.warmup_cosine(min(50, steps // 4), 0.02)
+    return training.Recipe(steps=steps, lr=lr, schedule=schedule, weight_decay=0.05, evaluate_every=steps)
+
+
+def trained_clip(scenes: Sequence[Scene], *, seed: int = 1, **options: Any) -> tuple[Clip, training.History]:
+    """A new model for images of this size, and its history; `options` are those of `train_clip`."""
+    model = clip(seed, side=scenes[0].image.shape[-1])
+    return model, train_clip(model, scenes, seed=seed, **options)
 
 
 def save(model: Clip) -> None:

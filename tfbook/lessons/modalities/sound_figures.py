@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 SHADES = "magma"
 SOUND_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "digits": (
-        "Share of right digits of 40 held-out speakers. Strips of all bands with attention and a linear model on "
-        "average and spread are level at the top; strips without attention and squares are behind."
+        "Share of right digits of 40 held-out speakers. Strips of all bands with attention and a linear model "
+        "on average and spread are close at the top; squares are behind."
     ),
 }
 
@@ -39,27 +39,39 @@ def _bare(axes: Axes, title: str = "", size: float = 10) -> None:
 # ---- a chord ---------------------------------------------------------------------------------------------------------
 
 
-def draw_chord(sound: Float[Tensor, " time"], pitches: Mapping[str, float], *, top: float = 1400) -> Figure:
-    """A few hundredths of a second of the wave, and the spectrogram up to `top` Hz with the notes' pitches named."""
+def draw_chord(
+    sound: Float[Tensor, " time"],
+    pitches: Mapping[str, float],
+    energies: Callable[[Tensor, int, int], Tensor] = spectrogram,
+    *,
+    windows: Sequence[int] = (256, 1024),
+    top: float = 700,
+) -> Figure:
+    """A part of the wave, and `energies` up to `top` Hz by frames of each length, with the notes' pitches named."""
     import matplotlib.pyplot as plt
 
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.6, 3.3), width_ratios=(1, 1.25))
+    figure, (left, *panels) = plt.subplots(1, 1 + len(windows), figsize=(10.4, 3.1), dpi=80)
     few = sound[: int(0.04 * RATE)]
     left.plot(1000 * np.arange(len(few)) / RATE, few, color=COLORS[0], marker="none", linewidth=1.2)
-    left.set(title="The wave: who can see three notes?", xlabel="milliseconds", ylabel="amplitude")
-    energy = spectrogram(sound, 1024, 64).add(1e-6).log()
-    bins = int(top / (RATE / 2) * (len(energy) - 1))
-    extent = (0.0, len(sound) / RATE, 0.0, top)
-    right.imshow(
-        energy[:bins], origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-4, extent=extent
-    )
-    right.grid(visible=False)
-    right.set(title="The spectrogram shows them", xlabel="seconds", ylabel="Hz")
+    left.set(xlabel="milliseconds", ylabel="amplitude")
+    left.set_title("the wave", fontsize=11)
+    for axes, window in zip(panels, windows, strict=True):
+        energy = energies(sound, window, 64).add(1e-6).log()
+        bins = round(top / (RATE / window))
+        extent = (0.0, len(sound) / RATE, 0.0, bins * RATE / window)
+        axes.imshow(
+            energy[:bins], origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-2, extent=extent
+        )
+        axes.grid(visible=False)
+        axes.set(xlabel="seconds", ylabel="Hz")
+        axes.set_title(f"frames of {window:,} samples", fontsize=11)
     for name, pitch in pitches.items():
-        right.annotate(
+        axes.annotate(
             f"{name} {pitch:.0f}", (extent[1], pitch), xytext=(5, 0), textcoords="offset points",
             va="center", color=INK, fontsize=9.5, annotation_clip=False,
         )  # fmt: skip
+    figure.suptitle("A long frame shows the three notes, a short one a blur", x=0.01, ha="left", fontsize=12,
+                    fontweight="bold")  # fmt: skip
     return figure
 
 
@@ -144,7 +156,7 @@ def draw_digit_contest(rows: DataFrame, *, ours: Sequence[str], chance: float = 
     axes.axvline(100 * chance, color=SOFT, linestyle=":", linewidth=1.2)
     axes.set_yticks(range(len(means)), list(means.index))
     axes.set(
-        title="Strips with attention: level with a linear model, ahead of squares",
+        title="Strips with attention: level with the field's own networks",
         xlabel="% of digits right, 40 held-out speakers",
         xlim=(0, 108),
     )

@@ -7,10 +7,11 @@ from tfbook.lessons.modalities import (
     board as board,
     clubs as clubs,
     contest as contest,
-    further as further,
+    order as order,
     picture_contest as picture_contest,
     pictures_and_words as pictures_and_words,
     rings as rings,
+    rivals as rivals,
     sound as sound,
     stand as stand,
 )

@@ -1,0 +1,240 @@
+"""Who is where: towers and a single stream that are asked about swapped captions; and what may stand in a tower.
+
+Shapes: image, text; pair (an image beside a text); place (patches, then words).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tfbook import runtime, training
+from tfbook.attention.masks import Lengths
+from tfbook.course.captioning import images_of
+from tfbook.course.cost import parameters
+from tfbook.course.experiments import experiment
+from tfbook.data.scenes import COLORS, GROUNDS, KINDS, RARE, Scene, SceneObject
+from tfbook.data.scenes.corpus import drawn_scenes
+from tfbook.lessons.modalities.pictures_and_words import (
+    D_SHARED,
+    PICTURES,
+    SCENES,
+    TEXTS,
+    Score,
+    clip,
+    close_ups,
+    plain_loss,
+    recipe,
+    scorer,
+    swaps_of,
+    text_ids,
+    told_apart,
+    train_clip,
+    zero_shot,
+)
+from tfbook.models.blocks import Config, Stack, init_weights
+from tfbook.models.clip import Clip, ConvolutionalPatches
+from tfbook.models.cnn import Cnn
+from tfbook.models.sentence_encoder import mean_pooled
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SMALL = 32  # pixels of a side
+TAUGHT, ASKED = 2000, 400  # scenes of two objects
+PATCHES = (SMALL // PICTURES.patch) ** 2
+TOGETHER = Config(d_model=64, heads=4, d_ff=128, layers=2, max_length=PATCHES + TEXTS.max_length, position="sinusoidal")
+
+# ---- a single stream -------------------------------------------------------------------------------------------------
+
+
+class OneStream(nn.Module):
+    """Patches and words in one sequence through the shared blocks, and one score for each pair."""
+
+    def __init__(self, config: Config = TOGETHER):
+        super().__init__()
+        self.patches = ConvolutionalPatches(3, PICTURES.patch, config.d_model)
+        self.embed = nn.Embedding(len(SCENES.vocabulary), config.d_model)
+        self.stack = Stack(config)
+        self.head = nn.Linear(config.d_model, 1)
+        self.stack.apply(init_weights)
+
+    def forward(
+        self,
+        images: Float[Tensor, "pair 3 height width"],
+        ids: Int[Tensor, "pair time"],
+        lengths: Int[Tensor, " pair"],
+    ) -> Float[Tensor, " pair"]:
+        """How well each text fits the image beside it; padding is never read."""
+        x = torch.cat([self.patches(images), self.embed(ids)], dim=1)
+        there = lengths + x.shape[1] - ids.shape[1]
+        return self.head(mean_pooled(self.stack(x, Lengths(there)), there))[:, 0]
+
+
+def stream_scorer(model: OneStream) -> Score:
+    """The scores of all pairs, each of which is a pass of its own."""
+
+    @torch.no_grad()
+    def score(scenes: Sequence[Scene], texts: Sequence[str]) -> Tensor:
+        images, (ids, lengths) = images_of(scenes), text_ids(texts)
+        rows = [model(image.expand(len(texts), -1, -1, -1), ids, lengths) for image in images]
+        return torch.stack(rows)
+
+    return score
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def with_swaps(split: str, count: int) -> list[Scene]:
+    """Small scenes of two large objects of different kinds and colors, side by side or one above the other."""
+    rng = random.Random(f"two objects {split}")
+    looks = [(kind, color) for kind, color in product(KINDS, COLORS) if (kind, color) not in RARE]
+    things, grounds = [], []
+    while len(things) < count:
+        (one, first), (other, second) = rng.sample(looks, 2)
+        if one == other or first == second:
+            continue
+        near, far, middle = rng.uniform(0.24, 0.3), rng.uniform(0.7, 0.76), rng.uniform(0.45, 0.55)
+        beside = [(near, middle), (far, middle)] if rng.random() < 0.5 else [(middle, near), (middle, far)]
+        sizes = [rng.uniform(0.36, 0.46) for _ in beside]
+        named = zip(((one, first), (other, second)), beside, sizes, strict=True)
+        things.append([SceneObject(kind, color, x, y, size) for (kind, color), (x, y), size in named])
+        grounds.append(rng.choice(list(GROUNDS)))
+    return drawn_scenes(things, grounds, [rng.getrandbits(32) for _ in things], SMALL)
+
+
+SWAPPED = ("colors swapped", "places swapped")
+
+
+def false_captions(scene: Scene) -> list[str]:
+    """Another color, colors swapped and places swapped."""
+    return [*swaps_of(scene).values()]
+
+
+class Beside(NamedTuple):
+    """Images, each repeated beside its own caption and its three false ones."""
+
+    images: Float[Tensor, "pair 3 height width"]
+    ids: Int[Tensor, "pair time"]
+    lengths: Int[Tensor, " pair"]
+
+    def to(self, device: torch.device) -> Beside:
+        """The same on a device."""
+        return Beside(*(part.to(device) for part in self))
+
+
+def beside(scenes: Sequence[Scene]) -> Beside:
+    """Each scene beside its own caption, then beside its false ones."""
+    texts = [[str(scene), *false_captions(scene)] for scene in scenes]
+    images = images_of(scenes).repeat_interleave(len(texts[0]), dim=0)
+    return Beside(images, *text_ids([text for own in texts for text in own]))
+
+
+def choices_of(scenes: Sequence[Scene], size: int, seed: int) -> Callable[[int], Beside]:
+    """Maps a step to `size` scenes, each beside four captions."""
+    return lambda step: beside(random.Random(f"{seed} {step}").sample(scenes, size))
+
+
+def choice_loss(model: OneStream, batch: Beside) -> Float[Tensor, ""]:
+    """The mean of −log p(own caption), in nats, p being the softmax over it and the false ones."""
+    scores = model(*batch).unflatten(0, (-1, 1 + len(SWAPPED) + 1))
+    return -scores.log_softmax(dim=1)[:, 0].mean()
+
+
+def trained_stream(scenes: Sequence[Scene], *, seed: int, steps: int, size: int, lr: float = 2e-3) -> OneStream:
+    """A single stream that learns to choose the caption: AdamW, as the towers."""
+    runtime.seed(seed)
+    model = OneStream().to(runtime.device())
+    training.fit(model, choice_loss, choices_of(scenes, size, seed), recipe(steps, lr))
+    return model.cpu().eval()
+
+
+# ---- experiments -----------------------------------------------------------------------------------------------------
+
+TAUGHT_TOWERS, STREAM = "two towers", "one stream"
+
+
+def _taught(name: str, scenes: Sequence[Scene], seed: int, steps: int, size: int) -> tuple[nn.Module, Score]:
+    if name == STREAM:
+        stream = trained_stream(scenes, seed=seed, steps=steps, size=size)
+        return stream, stream_scorer(stream)
+    model = clip(seed, side=SMALL)
+    train_clip(model, scenes, seed=seed, steps=steps, size=size, lr=2e-3, foils=false_captions)
+    return model, scorer(model.eval())
+
+
+@experiment
+def order(seeds: Sequence[int] = (1, 2), *, steps: int = 400, size: int = 32) -> list[dict[str, Any]]:
+    """Swapped captions of unseen scenes of two objects, after training with false captions: equal steps and scenes."""
+    scenes, asked = with_swaps("train", TAUGHT), with_swaps("test", ASKED)
+    found = []
+    for seed in seeds:
+        for name in (TAUGHT_TOWERS, STREAM):
+            model, score = _taught(name, scenes, seed, steps, size)
+            right = {kind: round(share, 4) for kind, share in told_apart(score, asked).items()}
+            found.append({"model": name, "seed": seed, "parameters": parameters(model)} | right)
+    return found
+
+
+def diagonal(scores: Float[Tensor, "image text"], same: Bool[Tensor, "image text"]) -> Float[Tensor, ""]:
+    """The loss that knows no twins: the one true text of an image is the one at its own place."""
+    own = torch.arange(len(scores), device=scores.device)
+    return (F.cross_entropy(scores, own) + F.cross_entropy(scores.T, own)) / 2
+
+
+def with_cnn(seed: int) -> Clip:
+    """CLIP with a convolutional network for images, at most as large as the page's image tower."""
+    model = clip(seed, side=SMALL)
+    model.images = Cnn.of_size(parameters(model.images), D_SHARED, stem=2)
+    return model
+
+
+ATTENDING, ALONE, CONVOLVING = "your towers, your loss", "the diagonal only", "CNN as the image tower"
+
+
+@experiment
+def towers(seeds: Sequence[int] = (1, 2), *, steps: int = 180, size: int = 48) -> list[dict[str, Any]]:
+    """Zero-shot looks of unseen close-ups after the page's training, with another target and with another tower."""
+    scenes, asked, found = close_ups("train", 600), close_ups("test", 200), []
+    for seed in seeds:
+        for name in (ATTENDING, ALONE, CONVOLVING):
+            model = with_cnn(seed) if name == CONVOLVING else clip(seed, side=SMALL)
+            loss = diagonal if name == ALONE else plain_loss
+            train_clip(model, scenes, loss=loss, seed=seed, steps=steps, size=size, lr=2e-3)
+            look = zero_shot(scorer(model.eval()), asked)["look"]
+            found.append({"model": name, "seed": seed, "parameters": parameters(model), "right": round(look, 4)})
+    return found
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def tower_table(runs: DataFrame) -> DataFrame:
+    """The share of right descriptions of each variant: the mean over seeds, the smallest, the largest; and its size."""
+    table = runs.groupby("model", sort=False).right.agg(["mean", "min", "max"]).map("{:.0%}".format)
+    table["parameters"] = runs.groupby("model", sort=False).parameters.first().map("{:,}".format)
+    return table
+
+
+def order_claims(runs: DataFrame) -> dict[int, float]:
+    """The share of swapped captions, of the worse kind, that the better seed of the single stream refuses."""
+    return {12: float(runs[runs.model == STREAM][list(SWAPPED)].min(axis=1).max())}
+
+
+def order_table(runs: DataFrame) -> DataFrame:
+    """How often the true caption beats each false one: the mean over seeds, and their range."""
+    import pandas as pd
+
+    shares = runs.groupby("model", sort=False)[["another color", *SWAPPED]].agg(["mean", "min", "max"])
+    kinds = ["another color", *SWAPPED]
+    told = {kind: shares[kind].apply(lambda row: f"{row['mean']:.0%} ({row['min']:.0%} to {row['max']:.0%})", axis=1)
+            for kind in kinds}  # fmt: skip
+    return pd.DataFrame(told)
