@@ -46,7 +46,7 @@ JUPYTERLAB = echo "JupyterLab prints its address below; it runs until you press 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help lab refresh edit test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    pretended-gpu check lesson notebooks weave tidy lint student solutions clean
+    pretended-gpu check lesson notebooks weave tidy lint student solutions site pdf epub test-site clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
@@ -116,8 +116,22 @@ student: $(VENV)/lab.stamp ## Write the lessons for students into handout/: no o
 solutions: $(VENV)/lab.stamp ## Write the lessons for instructors into handout/: every exercise solved (FOLDER=, N=)
 	@$(PY) tools/handout.py solutions "$(FOLDER)" $(N)
 
+site: $(VENV)/site.stamp ## Make the web site from the executed lessons, in docs/_build/html, with no warning
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+pdf: site ## Print each lesson into docs/_build/pdf, by headless Chromium (N=01 for one)
+	@$(PY) docs/paper.py $(N)
+
+epub: $(VENV)/site.stamp ## Make the whole course one book, docs/_build/epub/tfbook.epub
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -b epub docs docs/_build/epub
+	@echo "docs/_build/epub/tfbook.epub"
+
+test-site: site epub $(VENV)/test.stamp ## Look at every page of the site in Chromium: links, console, keyboard, search, axe
+	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -p no:cacheprovider $(PYTEST_ARGS) docs/tests
+
 clean: ## Remove .venv and everything else that can be made again
-	rm -rf $(VENV) dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) dist docs/_build docs/lessons docs/reference docs/contributing.md docs/ledger.md .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `lab` and `test` share one environment and install once: a stamp is older than pyproject.toml only when that changed.

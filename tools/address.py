@@ -30,6 +30,7 @@ PLACES = (
     ".github/**/*.yml",
     ".binder/*",
     "data/*.md",
+    "docs/*.md",
     "notebooks/*.ipynb",
     "tools/setup_cell.py",
     "tfbook/**/*.py",
