@@ -117,18 +117,21 @@ solutions: $(VENV)/lab.stamp ## Write the lessons for instructors into handout/:
 	@$(PY) tools/handout.py solutions "$(FOLDER)" $(N)
 
 site: $(VENV)/site.stamp ## Make the web site from the executed lessons, in docs/_build/html, with no warning
-	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -b html docs docs/_build/html
+	@rm -rf docs/_build/html docs/_build/extra docs/_build/doctrees
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -d docs/_build/doctrees -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 pdf: site ## Print each lesson into docs/_build/pdf, by headless Chromium (N=01 for one)
 	@$(PY) docs/paper.py $(N)
 
 epub: $(VENV)/site.stamp ## Make the whole course one book, docs/_build/epub/tfbook.epub
-	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -b epub docs docs/_build/epub
+	@rm -rf docs/_build/epub
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -d docs/_build/doctrees -b epub docs docs/_build/epub
 	@echo "docs/_build/epub/tfbook.epub"
 
 test-site: site epub $(VENV)/test.stamp ## Look at every page of the site in Chromium: links, console, keyboard, search, axe
-	@OMP_NUM_THREADS=1 $(PY) -m pytest -q -p no:cacheprovider $(PYTEST_ARGS) docs/tests
+	@export TFBOOK_SITE=1 OMP_NUM_THREADS=1; \
+	    $(PY) -m pytest -n $(UNIT_WORKERS) --dist worksteal $(PYTEST_ARGS) tests/browser/site
 
 clean: ## Remove .venv and everything else that can be made again
 	rm -rf $(VENV) dist docs/_build docs/lessons docs/reference docs/contributing.md docs/ledger.md .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -40,7 +40,8 @@ html_js_files = [("site.js", {"defer": "defer"})]
 html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False
-html_use_index = True
+html_use_index = False  # the search finds names, too
+html_domain_indices = False
 html_theme_options = {
     "source_repository": repository,
     "source_branch": "main",

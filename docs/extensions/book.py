@@ -18,6 +18,8 @@ def for_paper(app: Sphinx, page: str, template: str, context: dict[str, Any], do
     soup = BeautifulSoup(context["body"], "lxml")
     for one in soup.select(UNPRINTED):
         one.decompose()
+    for one in soup.select("audio"):
+        one.replace_with("(a sound, which the web page plays)")
     for one in soup.select("details"):
         one["open"] = "open"
     for one in soup.select("img"):

@@ -123,20 +123,20 @@ def corner(place: tuple[float, int]) -> tuple[float, float]:
 
 def box(lesson: Lesson, place: tuple[float, int], before: tuple[int, ...]) -> str:
     x, y = corner(place)
-    named = f"{lesson.number:02} {lesson.title}, {lesson.minutes} minutes"
+    named = f"{lesson.number:02} {lesson.title} {lesson.minutes} min"  # as one reads it
     named += f", needs {', '.join(f'{one:02}' for one in before)}" if before else ""
     return (
         f'<a href="lessons/{lesson.name}.html" aria-label="{html.escape(named)}" class="part-{lesson.part}">'
         f'<rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
         f'<text x="{x + 10:.0f}" y="{y + 23:.0f}" class="number">{lesson.number:02}</text>'
-        f'<text x="{x + WIDTH - 10:.0f}" y="{y + 23:.0f}" class="minutes">{lesson.minutes} min</text>'
-        f'<text x="{x + 10:.0f}" y="{y + 45:.0f}">{html.escape(lesson.title)}</text></a>'
+        f' <text x="{x + 10:.0f}" y="{y + 45:.0f}">{html.escape(lesson.title)}</text>'
+        f' <text x="{x + WIDTH - 10:.0f}" y="{y + 23:.0f}" class="minutes">{lesson.minutes} min</text></a>'
     )
 
 
 def table(graph: Needs) -> str:
     """The lessons with their questions, in Markdown."""
-    rows = ["| | lesson | question | minutes | needs |", "|---|---|---|---|---|"]
+    rows = ["| no. | lesson | question | minutes | needs |", "|---|---|---|---|---|"]
     for one in LESSONS:
         if one.number in graph:
             before = ", ".join(f"{number:02}" for number in graph[one.number]) or "–"

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,20 @@ BADGE = re.compile(r"^\[!\[Open in Colab\].*$", re.MULTILINE)
 FILE = re.compile(r"\]\(\.\./([\w./-]+)\)")  # a link to a file of the repository that is no page
 PAGES = {"CLAIMS.md": "../ledger.md", "README.md": "../index.md", "CONTRIBUTING.md": "../contributing.md"}
 TITLE = re.compile(r"# @title (.*)\n")
+SIGNATURE = re.compile(r"(?<=<span class=\"sig-paren\">\(</span>)\s*<dl>.*?</dl>", re.DOTALL)
 FOLDED = "folded when the page opens"
 Node = dict[str, Any]
 
 
 def write_lessons(app: Sphinx) -> None:
     """Writes a page for each lesson where Sphinx reads, and its figures where Sphinx copies from."""
-    source, extra = Path(app.srcdir), Path(app.srcdir) / "_build/extra"
+    source = Path(app.srcdir)
+    figures = source / "_build/extra/figures" if app.builder.name == "html" else Path(app.outdir) / "figures"
     repository = app.config.repository
     for lesson in LESSONS:
         if lesson.written:
             notebook = json.loads((ROOT / f"notebooks/{lesson.name}.ipynb").read_text(encoding="utf-8"))
-            page = prepared(notebook, lesson, repository, extra / "figures")
+            page = prepared(notebook, lesson, repository, figures)
             write_changed(source / f"lessons/{lesson.name}.ipynb", json.dumps(page, ensure_ascii=False).encode())
 
 
@@ -132,24 +133,21 @@ class Fold(SphinxTransform):
                 section.append(nodes.raw("", "</details>", format="html"))
 
 
-def bodies(change: Callable[[str], str]) -> Callable[..., None]:
-    """Applies a change to what is in each page."""
+def mended(app: Sphinx, page: str, template: str, context: Node, doctree: nodes.document | None) -> None:
+    """What myst-nb, Sphinx and furo write that a screen reader could not make sense of.
 
-    def changed(app: Sphinx, page: str, template: str, context: Node, doctree: nodes.document | None) -> None:
-        if "body" in context:
-            context["body"] = change(context["body"])
-
-    return changed
-
-
-def named(body: str) -> str:
-    """What opens a cell is called by what it says, not by a label that is the same for each."""
-    return body.replace('<summary aria-label="Toggle hidden content">', "<summary>")
+    What opens a cell is called by what it says; the lines of a long signature are no list of definitions; a heading has
+    its level.
+    """
+    body = context.get("body", "").replace('<summary aria-label="Toggle hidden content">', "<summary>")
+    context["body"] = SIGNATURE.sub(lambda found: re.sub("<(/?)d[ld]>", r"<\1span>", found[0]), body)
+    if tree := context.get("furo_navigation_tree"):
+        context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_config_value("repository", "", "env")
     app.connect("builder-inited", write_lessons)
-    app.connect("html-page-context", bodies(named))
+    app.connect("html-page-context", mended, priority=800)
     app.add_transform(Fold)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
