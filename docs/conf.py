@@ -33,6 +33,7 @@ myst_heading_slug_func = "lessons.anchor"
 
 html_theme = "furo"
 html_title = "tfbook"
+html_favicon = "static/favicon.svg"
 html_static_path = ["static"]
 html_extra_path = ["_build/extra"]
 html_css_files = ["site.css"]

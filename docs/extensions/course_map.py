@@ -70,7 +70,10 @@ def places(graph: Needs) -> dict[Stop, tuple[float, int]]:
         chains = [(one, *((one, number, y) for y in range(row[one] + 1, row[number]))) for one in arrows[number]]
         before |= {stop: (chain[place],) for chain in chains for place, stop in enumerate(chain[1:])}
         before[number] = tuple(chain[-1] for chain in chains)
-    rows = [[stop for stop in before if (row[stop] if isinstance(stop, int) else stop[2]) == y] for y in range(1 + max(row.values()))]
+    rows = [
+        [stop for stop in before if (row[stop] if isinstance(stop, int) else stop[2]) == y]
+        for y in range(1 + max(row.values()))
+    ]
     found: dict[Stop, tuple[float, int]] = {stop: (x, 0) for x, stop in enumerate(rows[0])}
     widest = max(sum(room(stop) for stop in stops) for stops in rows)
     for y, stops in enumerate(rows[1:], start=1):

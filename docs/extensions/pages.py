@@ -81,6 +81,8 @@ def write_model(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_file():
         page.write_page(page.storyteller(), path, bits=8)
+        icon = '<link rel="icon" href="_static/favicon.svg">\n</head>'
+        path.write_text(path.read_text(encoding="utf-8").replace("</head>", icon, 1), encoding="utf-8")
 
 
 class Model(SphinxDirective):

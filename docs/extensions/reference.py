@@ -52,7 +52,10 @@ def section(module: str) -> str:
 def write_reference(app: Sphinx) -> None:
     """Writes a page for each room, one for the modules outside of rooms, and their list."""
     folder = Path(app.srcdir) / "reference"
-    pages = {room: (f"`tfbook.{room}`\n\n{sentence(about)}", modules(ROOT / "tfbook" / room)) for room, about in ROOMS.items()}
+    pages = {
+        room: (f"`tfbook.{room}`\n\n{sentence(about)}", modules(ROOT / "tfbook" / room))
+        for room, about in ROOMS.items()
+    }
     single = [f"tfbook.{p.stem}" for p in sorted((ROOT / "tfbook").glob("[a-z]*.py")) if documented(p)]
     pages["runtime"] = "`tfbook.runtime`, `checks`, `files`, `parts`\n\nWhat all rooms use.", single
     for name, (title, names) in pages.items():

@@ -55,12 +55,16 @@ def test_no_address_has_changed() -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_links_resolve(page: str) -> None:
     wrong = []
-    for address in parsed(page).xpath("//a/@href | //*[local-name()='svg']//@href | //img/@src | //link/@href | //script/@src"):
+    for address in parsed(page).xpath(
+        "//a/@href | //*[local-name()='svg']//@href | //img/@src | //link/@href | //script/@src"
+    ):
         if address.startswith(("http:", "https:", "mailto:", "data:", "javascript:")):
             continue
         target, name = file_of(page, address), unquote(urldefrag(address).fragment)
         known = target.is_file() and SITE.resolve() in target.parents
-        if not known or (name and target.suffix == ".html" and name not in names(target.relative_to(SITE.resolve()).as_posix())):
+        if not known or (
+            name and target.suffix == ".html" and name not in names(target.relative_to(SITE.resolve()).as_posix())
+        ):
             wrong.append(address)
     assert wrong == []
 
