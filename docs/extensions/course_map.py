@@ -67,7 +67,9 @@ def places(graph: Needs) -> dict[Stop, tuple[float, int]]:
     row = {number: max(0, step - line + 1) for number, step in level.items()}
     before: dict[Stop, tuple[Stop, ...]] = {}
     for number in sorted(graph):
-        chains = [(one, *((one, number, y) for y in range(row[one] + 1, row[number]))) for one in arrows[number]]
+        chains: list[list[Stop]] = [
+            [one, *((one, number, y) for y in range(row[one] + 1, row[number]))] for one in arrows[number]
+        ]
         before |= {stop: (chain[place],) for chain in chains for place, stop in enumerate(chain[1:])}
         before[number] = tuple(chain[-1] for chain in chains)
     rows = [
@@ -109,7 +111,8 @@ def arrow(at: Mapping[Stop, tuple[float, int]], start: int, end: int) -> str:
     if at[start][1] != at[end][1]:
         x, y = x + WIDTH / 2, y + HEIGHT
         path = f"M{x:.0f} {y:.0f}"
-        for stop in [*sorted(one for one in at if not isinstance(one, int) and one[:2] == (start, end)), end]:
+        stops: list[Stop] = [*sorted(one for one in at if isinstance(one, tuple) and one[:2] == (start, end)), end]
+        for stop in stops:
             right, below = corner(at[stop])
             right += WIDTH / 2
             path += f"C{x:.0f} {(y + below) / 2:.0f} {right:.0f} {(y + below) / 2:.0f} {right:.0f} {below:.0f}"

@@ -133,6 +133,12 @@ class Fold(SphinxTransform):
                 section.append(nodes.raw("", "</details>", format="html"))
 
 
+def as_lines(signature: re.Match[str]) -> str:
+    """A long signature's parameters, each on a line of its own."""
+    opened = signature[0].replace("<dl>", "<span>").replace("<dd>", '<span class="sig-line">')
+    return opened.replace("</dd>", "</span>").replace("</dl>", "</span>")
+
+
 def mended(app: Sphinx, page: str, template: str, context: Node, doctree: nodes.document | None) -> None:
     """What myst-nb, Sphinx and furo write that a screen reader could not make sense of.
 
@@ -140,7 +146,7 @@ def mended(app: Sphinx, page: str, template: str, context: Node, doctree: nodes.
     its level.
     """
     body = context.get("body", "").replace('<summary aria-label="Toggle hidden content">', "<summary>")
-    context["body"] = SIGNATURE.sub(lambda found: re.sub("<(/?)d[ld]>", r"<\1span>", found[0]), body)
+    context["body"] = SIGNATURE.sub(as_lines, body)
     if tree := context.get("furo_navigation_tree"):
         context["furo_navigation_tree"] = tree.replace('role="heading"', 'role="heading" aria-level="2"')
 

@@ -67,9 +67,9 @@ def read_from_repository(app: Sphinx, page: str, content: list[str]) -> None:
 
 def ledger(text: str, repository: str) -> str:
     """The ledger, with what its verdicts mean and the rows that fail or speak against a paper ahead of the others."""
-    rows = [row for row in text.splitlines() if VERDICT.match(row)]
-    hold = sum(VERDICT.match(row)[1] == "holds" for row in rows)
-    other = [row for row in rows if VERDICT.match(row)[1] != "holds" or re.search(r"\bunlike\b", row)]
+    verdicts = {found[0]: found[1] for found in VERDICT.finditer(text)}
+    rows, hold = list(verdicts), list(verdicts.values()).count("holds")
+    other = [row for row in rows if verdicts[row] != "holds" or re.search(r"\bunlike\b", row)]
     said = f"**{hold} of {len(rows)} rows hold.** {MEANING if hold == len(rows) else ''}"
     failed = ["## What failed, or came out unlike the paper", "", HEAD, *other, ""] if other else []
     head, mark, body = text.partition("\n## ")

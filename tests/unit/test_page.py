@@ -163,10 +163,10 @@ def test_the_storytellers_page_in_eight_bits_says_what_it_says_in_sixteen() -> N
     data = json.loads(parsed.scripts["data"])
     weights = unpacked(base64.b64decode(parsed.scripts["weights"]), data["shapes"])
     rough.load_state_dict(weights | {"unembed.weight": weights["embed.weight"]})
-    ids = torch.randint(4, len(told.vocabulary), (4, 60))
+    ids = torch.tensor([told.vocabulary.encode(words_of(told.start))])
     with torch.no_grad():
         true, found = (model(ids).log_softmax(-1) for model in (told.model.float().eval(), rough))
-    assert (true.exp() * (true - found)).sum(-1).mean() < 2e-3
+    assert (true.exp() * (true - found)).sum(-1).mean() < 1e-3
 
 
 def test_other_bits_are_refused() -> None:

@@ -62,8 +62,8 @@ def test_a_page_has_no_error_and_axe_finds_nothing(browser: Chrome, address: str
     assert complaints(browser) == []
 
 
-CHANGES = """const shown = (root) => root.innerHTML + [...root.querySelectorAll('input, select')].map((one) => one.value);
-return shown(document.querySelector(arguments[0]).shadowRoot);"""
+CHANGES = """const { shadowRoot } = document.querySelector(arguments[0]);
+return shadowRoot.innerHTML + [...shadowRoot.querySelectorAll('input, select')].map((one) => one.value);"""
 REACHED = """const root = document.querySelector(arguments[0]).shadowRoot;
 return root.activeElement ? 1 : 0;"""
 

@@ -16,15 +16,36 @@ from lxml import etree, html
 from tfbook.course.lessons import LESSONS
 
 # Others link to these addresses: a lesson may be added, but none of them may ever change or go.
-ADDRESSES = """
-lessons/00_start_here.html lessons/01_bahdanau_attention.html lessons/02_scoring_functions.html
-lessons/03_self_attention.html lessons/04_positions.html lessons/05_transformer.html lessons/06_decoding.html
-lessons/07_tokenizers.html lessons/08_bert_masking.html lessons/09_gpt_pretraining.html lessons/10_scaling_laws.html
-lessons/11_adapting.html lessons/12_preferences.html lessons/13_vit_patches.html lessons/14_vision_beyond.html
-lessons/15_efficient_attention.html lessons/16_inference.html lessons/17_state_spaces.html lessons/18_memory.html
-lessons/19_modalities.html lessons/20_scaling_out.html
-index.html ledger.html instructors.html contributing.html accessibility.html reference/index.html model.html
-""".split()
+ADDRESSES = [
+    "lessons/00_start_here.html",
+    "lessons/01_bahdanau_attention.html",
+    "lessons/02_scoring_functions.html",
+    "lessons/03_self_attention.html",
+    "lessons/04_positions.html",
+    "lessons/05_transformer.html",
+    "lessons/06_decoding.html",
+    "lessons/07_tokenizers.html",
+    "lessons/08_bert_masking.html",
+    "lessons/09_gpt_pretraining.html",
+    "lessons/10_scaling_laws.html",
+    "lessons/11_adapting.html",
+    "lessons/12_preferences.html",
+    "lessons/13_vit_patches.html",
+    "lessons/14_vision_beyond.html",
+    "lessons/15_efficient_attention.html",
+    "lessons/16_inference.html",
+    "lessons/17_state_spaces.html",
+    "lessons/18_memory.html",
+    "lessons/19_modalities.html",
+    "lessons/20_scaling_out.html",
+    "index.html",
+    "ledger.html",
+    "instructors.html",
+    "contributing.html",
+    "accessibility.html",
+    "reference/index.html",
+    "model.html",
+]
 LESSON_PAGES = [page for page in ADDRESSES if page.startswith("lessons/")]
 MOST = 2_000_000  # bytes of a page with all that it loads, as a server sends them
 LOADED = ("//link[@rel='stylesheet']/@href", "//script/@src", "//img/@src", "//iframe/@data-source")
