@@ -68,7 +68,7 @@ def sizes(model: Gpt, longest: int) -> dict[str, int | float | None]:
     }
 
 
-def packed(weight: Tensor, bits: int) -> bytes:
+def stored_bytes(weight: Tensor, bits: int) -> bytes:
     """A weight in half precision as model.js unpacks it: in 16 bits as it is, in 8 bits a matrix row by row.
 
     A row is then its scale, max |w| / `LEVELS`, in half precision, and behind all scales the whole numbers w / scale.

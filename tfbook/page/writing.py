@@ -11,7 +11,7 @@ from string import Template
 
 from tfbook import files
 from tfbook.page.subjects import Subject, described
-from tfbook.page.weights import check_computable, halves, packed, sizes
+from tfbook.page.weights import check_computable, halves, sizes, stored_bytes
 from tfbook.text.vocabulary import CharacterVocabulary, Vocabulary
 
 MOST = 6_000_000  # bytes of a page, which a mail can hold and a phone opens at once
@@ -69,7 +69,7 @@ def page_html(subject: Subject, *, bits: int = 16) -> str:
         style="\n".join(_file(*name) for name in STYLES),
         script="\n".join(_file(*name) for name in SCRIPTS),
         data=json.dumps(data).replace("<", "\\u003c"),  # no token ends the script that holds it
-        weights=base64.b64encode(b"".join(packed(weight, bits) for weight in weights.values())).decode(),
+        weights=base64.b64encode(b"".join(stored_bytes(weight, bits) for weight in weights.values())).decode(),
         precision="half precision" if bits == 16 else "eight bits",
     )
 
