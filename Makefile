@@ -54,7 +54,7 @@ JUPYTERLAB = echo "JupyterLab starts at http://localhost:$(PORT)/lab, or at the 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help lab refresh edit test test-units test-notebooks test-real test-real-units test-real-notebooks \
-    pretended-gpu check lesson notebooks weave tidy lint student solutions slides clean
+    pretended-gpu check lesson notebooks weave tidy lint student solutions slides site pdf epub test-site clean
 
 help: ## List these commands
 	@echo "usage: make COMMAND [VARIABLE=value]"
@@ -130,8 +130,25 @@ slides: $(VENV)/lab.stamp ## Write a lesson's headings, figures, formulas and pr
 	@test -n "$(N)" || { echo "Say which lesson, for example: make slides N=01" >&2; exit 1; }
 	@$(PY) tools/slides.py $(N)
 
+site: $(VENV)/site.stamp ## Make the web site from the executed lessons, in docs/_build/html, with no warning
+	@rm -rf docs/_build/html docs/_build/extra docs/_build/doctrees
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -d docs/_build/doctrees -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+pdf: site ## Print each lesson into docs/_build/pdf, by headless Chromium (N=01 for one)
+	@$(PY) docs/paper.py $(N)
+
+epub: $(VENV)/site.stamp ## Make the whole course one book, docs/_build/epub/tfbook.epub
+	@rm -rf docs/_build/epub
+	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -d docs/_build/doctrees -b epub docs docs/_build/epub
+	@echo "docs/_build/epub/tfbook.epub"
+
+test-site: site epub $(VENV)/test.stamp ## Look at every page of the site in Chromium: links, console, keyboard, search, axe
+	@export TFBOOK_SITE=1 OMP_NUM_THREADS=1; \
+	    $(PY) -m pytest -n $(UNIT_WORKERS) --dist worksteal $(PYTEST_ARGS) tests/browser/site
+
 clean: ## Remove .venv and everything else that can be made again
-	rm -rf $(VENV) dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) dist docs/_build docs/lessons docs/reference docs/contributing.md docs/ledger.md .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # `lab` and `test` share one environment and install once: a stamp is older than pyproject.toml only when that changed.

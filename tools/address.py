@@ -34,6 +34,7 @@ PLACES = (
     ".github/**/*.yml",
     ".binder/*",
     "data/*.md",
+    "docs/*.md",
     "notebooks/*.ipynb",
     "tools/setup_cell.py",
     "tfbook/**/*.py",

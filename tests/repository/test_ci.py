@@ -67,14 +67,15 @@ def test_without_a_mirror_it_says_what_it_skips(clone: Path) -> None:
     assert "make --keep-going test with" in result.stdout
 
 
-def test_with_a_mirror_it_runs_all_three(clone: Path) -> None:
+def test_with_a_mirror_it_runs_all_four(clone: Path) -> None:
     """The mirror's address is absolute, so that kernels in other folders find it."""
     folder = mirror(clone)
     result = ci(clone)
     assert result.returncode == 0
     assert f"make --keep-going test-real with {folder}" in result.stdout
     assert "== make pretended-gpu" in result.stdout
-    assert result.stdout.splitlines()[-3:] == ["==== 3 passed in 0.1s ===="] * 3
+    assert "== make test-site" in result.stdout
+    assert result.stdout.splitlines()[-4:] == ["==== 3 passed in 0.1s ===="] * 4
 
 
 def test_without_twenty_minutes_left_it_says_what_it_skips(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,14 +87,32 @@ def test_without_twenty_minutes_left_it_says_what_it_skips(clone: Path, monkeypa
     assert "== skipped: make pretended-gpu (less than 20 minutes are left)" in result.stdout
 
 
-@pytest.mark.parametrize("failing", ["test", "test-real", "pretended-gpu"])
+@pytest.mark.parametrize(
+    ("limit", "failing", "reason"),
+    [
+        ("900", "nothing", "less than 15 minutes are left"),
+        ("5160", ".venv/site.stamp", "pip could not install Sphinx, myst-nb and furo"),
+    ],
+)
+def test_the_web_site_is_skipped_with_the_reason(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, limit: str, failing: str, reason: str
+) -> None:
+    """Neither fails the run: the course is what is tested first."""
+    monkeypatch.setenv("CI_LIMIT_S", limit)
+    result = ci(clone, failing)
+    assert result.returncode == 0
+    assert f"== skipped: make test-site ({reason})" in result.stdout
+    assert "== make test-site" not in result.stdout
+
+
+@pytest.mark.parametrize("failing", ["test", "test-real", "pretended-gpu", "test-site"])
 def test_a_failure_in_any_fails_the_whole(clone: Path, failing: str) -> None:
     """The others still run, and the closing lines show all."""
     mirror(clone)
     result = ci(clone, failing)
     assert result.returncode == 1
-    closing = result.stdout.splitlines()[-3:]
-    assert sorted(closing) == ["==== 1 failed, 2 passed in 0.1s ====", *["==== 3 passed in 0.1s ===="] * 2]
+    closing = result.stdout.splitlines()[-4:]
+    assert sorted(closing) == ["==== 1 failed, 2 passed in 0.1s ====", *["==== 3 passed in 0.1s ===="] * 3]
 
 
 def test_a_run_without_tests_fails(clone: Path) -> None:

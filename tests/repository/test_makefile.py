@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"help", "lab", "refresh", "edit", "test", "test-units", "test-notebooks", "test-real"}
 COMMANDS |= {"pretended-gpu", "check", "lesson", "notebooks", "weave", "tidy", "lint", "student", "solutions", "clean"}
-COMMANDS |= {"slides"}
+COMMANDS |= {"slides", "site", "pdf", "epub", "test-site"}
 RECORDER = """#!/bin/sh
 { printf '%s\\n' "$*"; env | grep -E '^(TFBOOK|NB)_' | sort; echo; } >> "$RECORD"
 """
@@ -35,7 +35,7 @@ def clone(tmp_path: Path) -> Path:
             shutil.copy(ROOT / name, target)
     executable(folder / ".venv/bin/python", RECORDER)
     executable(folder / ".venv/bin/pip", RECORDER)
-    for extra in ("lab", "test"):
+    for extra in ("lab", "test", "site"):
         (folder / f".venv/{extra}.stamp").touch()
     return folder
 

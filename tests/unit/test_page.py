@@ -6,6 +6,8 @@ Its script is tested in a browser (tests/browser).
 from __future__ import annotations
 
 import base64
+import copy
+import gzip
 import html
 import json
 import re
@@ -34,6 +36,7 @@ from tfbook.models.language_model import BidirectionalModel
 from tfbook.models.norms import RMSNorm
 from tfbook.page import Subject, subjects, writing
 from tfbook.page.command import page_command
+from tfbook.page.weights import LEVELS
 from tfbook.pretrain import storyteller
 from tfbook.pretrain.__main__ import main as pretrain_command
 from tfbook.text.added import AddedToken
@@ -120,6 +123,55 @@ def test_its_script_finds_what_it_looks_for(shipped: str) -> None:
     asked = set(re.findall(r"(?:\$|say)\(\"([\w-]+)\"", parsed.scripts["code"]))
     assert len(asked) > 25
     assert asked <= ids
+
+
+def unpacked(raw: bytes, shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
+    """What a page in eight bits holds, read by NumPy: scales of rows, then whole numbers; vectors as halves."""
+    found, start = {}, 0
+    for name, shape in shapes.items():
+        halves = np.frombuffer(raw, "<f2", shape[0], start).astype("float32")
+        start += 2 * shape[0]
+        found[name] = torch.from_numpy(halves)
+        if len(shape) == 2:
+            whole = np.frombuffer(raw, "i1", shape[0] * shape[1], start).reshape(shape)
+            start += whole.size
+            found[name] = torch.from_numpy(whole * halves[:, None])
+    assert start == len(raw)
+    return found
+
+
+def test_in_eight_bits_each_weight_is_half_a_step_off_at_most() -> None:
+    """A step is the largest weight of the row divided by the levels; the page has half the size."""
+    given = subject(replace(TINY, position="rotary"))
+    parsed = Parsed(page.page_html(given, bits=8))
+    data = json.loads(parsed.scripts["data"])
+    assert data["bits"] == 8
+    weights = unpacked(base64.b64decode(parsed.scripts["weights"]), data["shapes"])
+    for name, weight in weights.items():
+        true = given.model.state_dict()[name]
+        step = true.abs().amax(-1, keepdim=True) / LEVELS if true.dim() == 2 else 0.002 * true.abs()
+        assert ((weight - true).abs() <= 0.51 * step + 1e-3 * true.abs()).all(), name
+    assert "Weights are stored in eight bits" in " ".join(parsed.words.split())
+
+
+def test_the_storytellers_page_in_eight_bits_says_what_it_says_in_sixteen() -> None:
+    """And it is small enough for the front page of the web site."""
+    told = page.storyteller()
+    parsed = Parsed(html_of := page.page_html(told, bits=8))
+    assert len(gzip.compress(html_of.encode(), 9)) < 1_950_000
+    rough = copy.deepcopy(told.model).float().eval()
+    data = json.loads(parsed.scripts["data"])
+    weights = unpacked(base64.b64decode(parsed.scripts["weights"]), data["shapes"])
+    rough.load_state_dict(weights | {"unembed.weight": weights["embed.weight"]})
+    ids = torch.tensor([told.vocabulary.encode(words_of(told.start))])
+    with torch.no_grad():
+        true, found = (model(ids).log_softmax(-1) for model in (told.model.float().eval(), rough))
+    assert (true.exp() * (true - found)).sum(-1).mean() < 1e-3
+
+
+def test_other_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match="bits is 4; expected 8 or 16"):
+        page.page_html(subject(), bits=4)
 
 
 def test_its_weights_are_the_models_in_half_precision(shipped: str) -> None:

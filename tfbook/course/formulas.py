@@ -16,14 +16,15 @@ def markdown_with_formulas(text: str) -> str:
     """
     import mistune
 
-    formulas = [_mathml(formula[2], block=formula[1] == "$$") for formula in FORMULA.finditer(text)]
+    formulas = [mathml(formula[2], block=formula[1] == "$$") for formula in FORMULA.finditer(text)]
     page = str(mistune.create_markdown(escape=False, plugins=["table"])(FORMULA.sub(PLACE, text)))
     for formula in formulas:
         page = page.replace(PLACE, formula, 1)
     return page
 
 
-def _mathml(formula: str, *, block: bool) -> str:
+def mathml(formula: str, *, block: bool) -> str:
+    """A formula of LaTeX as an element `<math>`, on a line of its own if `block`."""
     from latex2mathml.converter import convert
 
     return str(convert(FUNCTION.sub(r"\1\\,", formula.strip()), display="block" if block else "inline"))

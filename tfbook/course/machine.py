@@ -56,9 +56,10 @@ VARIABLES = (
     "TFBOOK_MIRROR",
     "TFBOOK_OFFLINE",
     "TFBOOK_PROGRESS",
-    "TFBOOK_REAL",  # the last three concern the tests
+    "TFBOOK_REAL",  # the last four concern the tests
     "TFBOOK_CHECK",
     "TFBOOK_PRETENDED",
+    "TFBOOK_SITE",
 )
 MIN_FREE_GB = 1.0  # the size of the real corpora of all lessons, unpacked
 MAX_SLOWDOWN = 2.0  # time with all threads ÷ with one; it is 3 to 20 with another program on the cores

@@ -1,6 +1,6 @@
 // A GPT in plain JavaScript: pre-norm blocks, learned or rotary positions, tied embeddings. It reads one token at a
 // time and keeps in a "reading" its cache of keys and values, and all that the page shows. The names are those of
-// tfbook's weights, the arithmetic is that of tfbook.models; weights come in half precision, and numbers are float32.
+// tfbook's weights, the arithmetic is that of tfbook.models; weights come in half precision or in eight bits, and numbers are float32.
 
 const GELU_SCALE = Math.sqrt(2 / Math.PI);
 
@@ -24,18 +24,22 @@ function decoded(base64) {
   return bytes;
 }
 
-// Each weight by its name, in the order in which `shapes` lists them; a shape is its rows and columns.
-function weightsOf(bytes, shapes) {
+// Each weight by its name, in the order in which `shapes` lists them; a shape is its rows and columns. In eight bits a
+// matrix is the scales of its rows, in half precision, and then whole numbers.
+function weightsOf(bytes, shapes, bits) {
   const table = halfTable();
-  const halves = new Uint16Array(bytes.buffer);
-  const all = new Float32Array(halves.length);
-  for (let i = 0; i < all.length; i += 1) all[i] = table[halves[i]]; // a loop, since `from` takes half a second
   const weights = {};
   let start = 0;
-  for (const [name, shape] of Object.entries(shapes)) {
-    const end = start + shape.reduce((product, size) => product * size, 1);
-    weights[name] = all.subarray(start, end);
-    start = end;
+  for (const [name, [rows, columns]] of Object.entries(shapes)) {
+    const halves = bits === 16 ? rows * (columns ?? 1) : rows;
+    const numbers = new Float32Array(halves); // filled by a loop, since `from` takes half a second
+    for (let i = 0; i < halves; i += 1, start += 2) numbers[i] = table[bytes[start] | (bytes[start + 1] << 8)];
+    weights[name] = numbers;
+    if (halves === rows * (columns ?? 1)) continue;
+    weights[name] = new Float32Array(rows * columns);
+    const whole = new Int8Array(bytes.buffer, start, rows * columns);
+    for (let i = 0; i < whole.length; i += 1) weights[name][i] = whole[i] * numbers[Math.floor(i / columns)];
+    start += whole.length;
   }
   return weights;
 }
@@ -112,9 +116,9 @@ function headKey(layer, head) {
 }
 
 class Gpt {
-  constructor({ sizes, shapes }, bytes) {
+  constructor({ sizes, shapes, bits }, bytes) {
     Object.assign(this, sizes); // layers, heads, width, longest, epsilon, rotaryBase (null: learned positions)
-    this.weights = weightsOf(bytes, shapes);
+    this.weights = weightsOf(bytes, shapes, bits);
     this.headWidth = this.width / this.heads;
   }
 

@@ -69,7 +69,21 @@ function themeButton(refresh) {
     repaint();
   });
   dark.addEventListener("change", repaint);
+  if (window !== parent) inFrame(repaint);
   show();
+}
+
+// Inside another page only the desk is shown; that page is told its height and says which theme it has.
+function inFrame(repaint) {
+  const root = document.documentElement;
+  root.classList.add("framed");
+  new ResizeObserver(() => parent.postMessage({ height: root.scrollHeight }, "*")).observe(document.body);
+  addEventListener("message", ({ source, data }) => {
+    if (source !== parent || !["light", "dark"].includes(data.theme)) return;
+    root.style.colorScheme = data.theme;
+    repaint();
+  });
+  parent.postMessage({ ready: true }, "*");
 }
 
 let session = null;

@@ -11,7 +11,7 @@ from string import Template
 
 from tfbook import files
 from tfbook.page.subjects import Subject, described
-from tfbook.page.weights import check_computable, halves, sizes
+from tfbook.page.weights import check_computable, halves, sizes, stored_bytes
 from tfbook.text.vocabulary import CharacterVocabulary, Vocabulary
 
 MOST = 6_000_000  # bytes of a page, which a mail can hold and a phone opens at once
@@ -26,13 +26,13 @@ SCRIPTS = (
 )
 
 
-def write_page(subject: Subject, path: str | Path) -> int:
-    """Writes the page of a model to `path`, atomically, and returns its size in bytes.
+def write_page(subject: Subject, path: str | Path, *, bits: int = 16) -> int:
+    """Writes the page of a model to `path`, atomically, and returns its size in bytes; `bits` (16 or 8) are a weight's.
 
     Raises ValueError for a model that the page cannot compute or that makes it larger than `MOST`, and OSError where
     `path` cannot be written.
     """
-    content = page_html(subject).encode()
+    content = page_html(subject, bits=bits).encode()
     if len(content) > MOST:
         found = f"the page would have {len(content) / 1e6:.1f} MB; expected at most {MOST / 1e6:.0f} MB"
         raise ValueError(f"{found}, which is a model of about 2.2 million parameters")
@@ -41,11 +41,15 @@ def write_page(subject: Subject, path: str | Path) -> int:
     return len(content)
 
 
-def page_html(subject: Subject) -> str:
-    """The page of a model, which loads nothing from elsewhere. Raises ValueError for a model that it cannot compute."""
+def page_html(subject: Subject, *, bits: int = 16) -> str:
+    """The page of a model, which loads nothing from elsewhere, its weights in 16 bits or its matrices in 8.
+
+    Raises ValueError for a model that it cannot compute and for other bits.
+    """
+    if bits not in (8, 16):
+        raise ValueError(f"bits is {bits}; expected 8 or 16")
     check_computable(subject.model)
     weights = halves(subject.model)
-    packed = b"".join(weight.numpy().astype("<f2").tobytes() for weight in weights.values())
     data = {
         "sizes": sizes(subject.model, subject.longest),
         "shapes": {name: list(weight.shape) for name, weight in weights.items()},
@@ -53,6 +57,7 @@ def page_html(subject: Subject) -> str:
         "start": subject.start,
         "other": subject.other,
         "head": list(subject.head),
+        "bits": bits,
     }
     return Template(_file("tfbook.page", "page.html")).substitute(
         title=html.escape(subject.title),
@@ -64,7 +69,8 @@ def page_html(subject: Subject) -> str:
         style="\n".join(_file(*name) for name in STYLES),
         script="\n".join(_file(*name) for name in SCRIPTS),
         data=json.dumps(data).replace("<", "\\u003c"),  # no token ends the script that holds it
-        weights=base64.b64encode(packed).decode(),
+        weights=base64.b64encode(b"".join(stored_bytes(weight, bits) for weight in weights.values())).decode(),
+        precision="half precision" if bits == 16 else "eight bits",
     )
 
 

@@ -1,0 +1,163 @@
+"""What the built pages hold, read as files: addresses, links, alt texts, sizes, what is closed."""
+
+from __future__ import annotations
+
+import gzip
+import posixpath
+import zipfile
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from built import PAGES, SITE
+from lxml import etree, html
+
+from tfbook.course.lessons import LESSONS
+
+# Others link to these addresses: a lesson may be added, but none of them may ever change or go.
+ADDRESSES = [
+    "lessons/00_start_here.html",
+    "lessons/01_bahdanau_attention.html",
+    "lessons/02_scoring_functions.html",
+    "lessons/03_self_attention.html",
+    "lessons/04_positions.html",
+    "lessons/05_transformer.html",
+    "lessons/06_decoding.html",
+    "lessons/07_tokenizers.html",
+    "lessons/08_bert_masking.html",
+    "lessons/09_gpt_pretraining.html",
+    "lessons/10_scaling_laws.html",
+    "lessons/11_adapting.html",
+    "lessons/12_preferences.html",
+    "lessons/13_vit_patches.html",
+    "lessons/14_vision_beyond.html",
+    "lessons/15_efficient_attention.html",
+    "lessons/16_inference.html",
+    "lessons/17_state_spaces.html",
+    "lessons/18_memory.html",
+    "lessons/19_modalities.html",
+    "lessons/20_scaling_out.html",
+    "index.html",
+    "ledger.html",
+    "instructors.html",
+    "contributing.html",
+    "accessibility.html",
+    "reference/index.html",
+    "model.html",
+]
+LESSON_PAGES = [page for page in ADDRESSES if page.startswith("lessons/")]
+MOST = 2_000_000  # bytes of a page with all that it loads, as a server sends them
+LOADED = ("//link[@rel='stylesheet']/@href", "//script/@src", "//img/@src", "//iframe/@data-source")
+
+
+@cache
+def parsed(page: str) -> html.HtmlElement:
+    return html.fromstring((SITE / page).read_bytes())
+
+
+@cache
+def names(page: str) -> frozenset[str]:
+    """What a link into the page can point at."""
+    return frozenset(parsed(page).xpath("//@id | //a/@name"))
+
+
+def file_of(page: str, address: str) -> Path:
+    """The file that an address on a page stands for."""
+    path = unquote(urldefrag(address.split("?")[0]).url)
+    return ((SITE / page).parent / path).resolve() if path else (SITE / page).resolve()
+
+
+def test_no_address_has_changed() -> None:
+    assert [address for address in ADDRESSES if not (SITE / address).is_file()] == []
+    assert {f"lessons/{lesson.name}.html" for lesson in LESSONS} <= set(PAGES)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_resolve(page: str) -> None:
+    wrong = []
+    for address in parsed(page).xpath(
+        "//a/@href | //*[local-name()='svg']//@href | //img/@src | //link/@href | //script/@src"
+    ):
+        if address.startswith(("http:", "https:", "mailto:", "data:", "javascript:")):
+            continue
+        target, name = file_of(page, address), unquote(urldefrag(address).fragment)
+        known = target.is_file() and SITE.resolve() in target.parents
+        if not known or (
+            name and target.suffix == ".html" and name not in names(target.relative_to(SITE.resolve()).as_posix())
+        ):
+            wrong.append(address)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_nothing_is_loaded_from_elsewhere(page: str) -> None:
+    loaded = [one for path in LOADED for one in parsed(page).xpath(path)]
+    assert [one for one in loaded if one.startswith(("http", "//"))] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_picture_has_alt_text(page: str) -> None:
+    pictures = parsed(page).xpath("//img")
+    assert [one.get("src") for one in pictures if not (one.get("alt") or "").strip()] == []
+    assert [one.get("src") for one in pictures if not (one.get("width") and one.get("height"))] == []
+
+
+@pytest.mark.parametrize("page", LESSON_PAGES)
+def test_every_view_has_its_text_or_table(page: str) -> None:
+    """What stands in the host is shown where no script runs, and read by those who cannot see the view."""
+    for view in parsed(page).xpath("//*[@data-view]"):
+        assert view.xpath(".//table | .//ol | .//ul | .//p")
+        assert len(view.text_content().split()) > 20
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_small(page: str) -> None:
+    """The page and what it loads, compressed as servers do; pictures are as small as they get."""
+    files = {file_of(page, one) for path in LOADED for one in parsed(page).xpath(path)} | {SITE / page}
+    sizes = {one.name: len(packed(one)) for one in files}
+    assert sum(sizes.values()) < MOST, sizes
+
+
+@cache
+def packed(file: Path) -> bytes:
+    content = file.read_bytes()
+    return content if file.suffix in (".png", ".woff2") else gzip.compress(content, 6)
+
+
+@pytest.mark.parametrize("page", LESSON_PAGES)
+def test_a_lesson_says_where_it_runs_and_when_it_was_green(page: str) -> None:
+    doors = parsed(page).xpath("//div[@class='doors']")[0]
+    name = Path(page).stem
+    addresses = doors.xpath(".//a/@href")
+    assert [name in one for one in addresses] == [True] * 3
+    assert addresses[0].startswith("https://colab.research.google.com/github/")
+    assert addresses[1].startswith("https://mybinder.org/v2/gh/")
+    assert "Last green: " in doors.text_content()
+
+
+@pytest.mark.parametrize("page", LESSON_PAGES)
+def test_what_is_closed_in_jupyterlab_is_closed_here(page: str) -> None:
+    answers = parsed(page).xpath("//details[contains(@class, 'tfbook-answer')]")
+    hidden = parsed(page).xpath("//details[contains(@class, 'above-input')]")
+    assert len(answers) >= 3 or page.startswith("lessons/00")
+    assert len(hidden) >= 2
+    assert parsed(page).xpath("//details[@open]") == []
+
+
+def test_the_book_is_small_and_reads_formulas_offline() -> None:
+    """Its chapters are XML, which has to be well-formed."""
+    book = SITE.parent / "epub/tfbook.epub"
+    assert book.stat().st_size < 40_000_000
+    with zipfile.ZipFile(book) as packed_book:
+        chapters = [name for name in packed_book.namelist() if name.endswith(".xhtml")]
+        texts = {name: packed_book.read(name) for name in chapters}
+        files = set(packed_book.namelist())
+    assert {f"lessons/{lesson.name}.xhtml" for lesson in LESSONS} <= set(texts)
+    for name, text in texts.items():
+        root = etree.fromstring(text)
+        sources = [str(one) for one in root.xpath("//@src")]
+        assert [one for one in sources if one.startswith(("data:", "http"))] == []
+        assert {posixpath.normpath(posixpath.join(posixpath.dirname(name), one)) for one in sources} <= files
+        assert root.xpath("//*[local-name()='script']") == []
+    assert b"<math" in texts["lessons/04_positions.xhtml"]
