@@ -13,13 +13,18 @@ UNIT_WORKERS = 2
 # So do the lessons. Their budgets are those of two quiet cores; notebooks/conftest.py measures how much slower this is.
 NOTEBOOK_WORKERS = 2
 NOTEBOOK_ARGS =
+THREADS = 1
+# ELSEWHERE=1 imitates another machine: the kernels of an old processor, which round otherwise, and take as long as they like.
+ELSEWHERE =
+ANOTHER_MACHINE = $(if $(ELSEWHERE),export NB_SLOWNESS=20 TFBOOK_PRECISION=float32 ATEN_CPU_CAPABILITY=default \
+    MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41;)
 # The newest Python that works. Version managers leave commands on PATH that fail when called, so each is tried.
 PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3 python; do \
     $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$python && break; done)
 
 PY = $(VENV)/bin/python
 PIP = $(VENV)/bin/pip
-NBVAL = OMP_NUM_THREADS=1 $(PY) -m pytest --nbval --nbval-current-env \
+NBVAL = $(ANOTHER_MACHINE) OMP_NUM_THREADS=$(THREADS) $(PY) -m pytest --nbval --nbval-current-env \
     --nbval-sanitize-with tests/notebooks/sanitize.cfg --nbval-cell-timeout=300 -p no:cacheprovider \
     -n $(NOTEBOOK_WORKERS) --dist loadscope $(NOTEBOOK_ARGS) notebooks
 # A waiting thread spins for a moment and then sleeps: sleeping at once costs half the speed, spinning on costs many times
@@ -57,6 +62,7 @@ help: ## List these commands
 	    printf '  %-16s %s\n' "$$name" "$$text"; done
 	@echo "variables: PYTHON (the interpreter that makes .venv), PORT and LAB_ARGS (for JupyterLab),"
 	@echo "           N (a lesson's number or slug), PYTEST_ARGS and NOTEBOOK_ARGS (for pytest),"
+	@echo "           ELSEWHERE=1 (test-notebooks as on another machine), THREADS (of a lesson there),"
 	@echo "           CPU=1 (installs PyTorch without the libraries of GPUs), FOLDER (of student and solutions)"
 
 lab: $(VENV)/lab.stamp ## Open your copies of the lessons in JupyterLab (PORT=8888, LAB_ARGS="--ip=0.0.0.0")
@@ -97,9 +103,10 @@ lesson: $(VENV)/test.stamp ## Execute one lesson and time its cells (N=01)
 	@test -n "$(N)" || { echo "Say which lesson, for example: make lesson N=01" >&2; exit 1; }
 	@$(PY) tools/lesson.py $(N)
 
-notebooks: $(VENV)/test.stamp ## Execute the notebooks in place, then renew CLAIMS.md (N=01 for one)
+notebooks: $(VENV)/test.stamp ## Execute the notebooks in place, then renew CLAIMS.md and the map (N=01 for one)
 	@$(PY) tools/notebooks.py $(N)
 	@$(PY) tools/ledger.py
+	@$(PY) tools/others.py
 
 weave: $(VENV)/test.stamp ## Copy the package's source into the woven cells
 	@$(PY) tools/weave.py

@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
     except ValueError as error:
         raise SystemExit(str(error)) from error
     print(*(place.format(lesson) for place in PLACES.values()), f"next: make notebooks N={lesson.slug}", sep="\n")
-    print("before you commit: make notebooks, since every lesson shows the map of the course")
+    print("it also renews the map of the course, which every lesson shows")
 
 
 if __name__ == "__main__":

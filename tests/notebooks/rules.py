@@ -21,6 +21,7 @@ import folding
 import layout
 import measure
 import nbformat
+import others
 import tables
 import weave
 from nbformat import NotebookNode
@@ -36,7 +37,6 @@ from prediction_rules import KEY, answers_its_predictions, asks_for_predictions
 from solutions import hides_its_solutions
 
 import notebooks
-from tfbook.course import progress
 from tfbook.course.attempts import MARKS
 from tfbook.course.lessons import LESSONS
 
@@ -44,7 +44,15 @@ MAX_BYTES = 1_000_000
 MAX_PARAGRAPH = 600  # characters: about five lines
 MAX_LINES = 25  # of code in a cell
 EXERCISES = 5
-TAGS = {"nbval-ignore-output"}
+IGNORED, VARIES, OFFLINE = "nbval-ignore-output", "varies", "offline"  # tags that notebooks/conftest.py reads
+REASONS = {  # why nothing of an output can be compared: each cell that is ignored has one of these tags
+    "trained": "its words follow from a training in the lesson: what the model chooses, which one is best, an order",
+    "sampled": "what a model writes, or another random draw that differs between machines",
+    "time": "its words follow from the speed or the memory of the machine",
+    "corpus": "shows data or weights that were fetched",
+}
+TAGS = {IGNORED, VARIES, OFFLINE, *REASONS}
+MAX_IGNORED = 0.15  # share of all code cells
 COLAB = {"provenance": [], "toc_visible": True}
 ENDING = ["What to remember", "Common mistakes", "References"]
 
@@ -170,6 +178,26 @@ def has_known_metadata(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: the tag {tag!r} is none of {', '.join(sorted(TAGS))}"
 
 
+def gives_reasons_for_its_tags(lesson: Lesson) -> Iterator[str]:
+    """A cell is compared, compared but for its numbers, or not compared for one known reason (CONTRIBUTING.md)."""
+    for number, cell in lesson.code:
+        tags = set(cell.metadata.get("tags", ()))
+        reasons = tags & set(REASONS)
+        if IGNORED in tags and len(reasons) != 1:
+            yield f"cell {number}: is not compared; tag it with one reason out of {', '.join(REASONS)}"
+        if IGNORED in tags and tags & {VARIES, OFFLINE}:
+            yield f"cell {number}: is not compared, so take its tag {min(tags & {VARIES, OFFLINE})} away"
+        if IGNORED not in tags and reasons:
+            yield f"cell {number}: has the reason {min(reasons)} and no tag {IGNORED}"
+        plain = "".join(
+            output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in cell.outputs
+        )
+        if VARIES in tags and not re.search(r"\d|█|^<", plain):  # "<IPython.core.display.HTML object>" has a page alone
+            yield f"cell {number}: is tagged {VARIES} and shows no number; compare it"
+        if IGNORED in tags and not cell.outputs:
+            yield f"cell {number}: shows nothing; compare it"
+
+
 def is_as_executed(lesson: Lesson) -> Iterator[str]:
     """Byte for byte as tools/notebooks.py writes it: folded, without widget state, timings, versions, progress bars."""
     cleaned = deepcopy(lesson.notebook)
@@ -201,12 +229,12 @@ def has_clean_outputs(lesson: Lesson) -> Iterator[str]:
             yield f"cell {number}: shows a warning"
 
 
-def shows_the_course_as_it_is(lesson: Lesson) -> Iterator[str]:
-    """With every lesson that is written; nbval leaves this cell out, since learners have solved some exercises."""
-    expected = "\n".join(progress.course_lines({}))
-    for number, cell in lesson.code:
-        if "print_course()" in cell.source and expected not in "".join(text_of(output) for output in cell.outputs):
-            yield f"cell {number}: its map of the course is out of date; run `make notebooks`"
+def shows_other_lessons_as_they_are(lesson: Lesson) -> Iterator[str]:
+    """The map of the course counts everybody's exercises, and lesson 08 searches everybody's text."""
+    now = others.renewed(lesson.notebook, lesson.path.parent)
+    for number, (cell, renewed) in enumerate(zip(lesson.notebook.cells, now.cells, strict=True)):
+        if cell != renewed:
+            yield f"cell {number}: shows other lessons as they were; run `python tools/others.py`"
 
 
 def names_no_local_path(lesson: Lesson) -> Iterator[str]:
@@ -394,13 +422,14 @@ RULES: tuple[Rule, ...] = (
     has_setup_cell,
     has_woven_cells_in_step,
     has_known_metadata,
+    gives_reasons_for_its_tags,
     is_as_executed,
     was_run_from_top_to_bottom,
     has_clean_outputs,
     names_no_local_path,
     describes_its_images,
     has_sound_figures,
-    shows_the_course_as_it_is,
+    shows_other_lessons_as_they_are,
     shows_its_claims,
     has_tables_of_claims,
     numbers_its_claims_in_order,

@@ -12,7 +12,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-IGNORED = {"tags": ["nbval-ignore-output"]}
+IGNORED, VARIES, OFFLINE = ({"tags": [tag]} for tag in ("nbval-ignore-output", "varies", "offline"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
 NEVER = 0  # as execution count of a cell that has not run
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from nbformat import NotebookNode
-from samples import IGNORED, NEVER, WIDGET, code, display, mimebundle, notebook, result, save, stream
+from samples import IGNORED, NEVER, OFFLINE, VARIES, WIDGET, code, display, mimebundle, notebook, result, save, stream
 
 from tfbook.course.claims import Bound, Claims
 from tfbook.plot.house import STYLESHEET
@@ -59,6 +59,21 @@ def shown(**data: Any) -> str:
     return f"from IPython.display import display\ndisplay({data}, raw=True)".replace("_", "/")
 
 
+def framed(table: dict[str, list[float]]) -> tuple[str, NotebookNode]:
+    """A cell that shows a frame of pandas, and what is stored where it has other numbers."""
+    import pandas as pd
+
+    other = pd.DataFrame(table) * 7 + 1000
+    stored = display(text_html=other.to_html(notebook=True), text_plain=repr(other))
+    return f"import pandas as pd\nfrom IPython.display import display\ndisplay(pd.DataFrame({table}))", stored
+
+
+def varying(source: str, *outputs: NotebookNode | str) -> NotebookNode:
+    return code(source, *outputs, metadata=VARIES)
+
+
+MACHINE = "cpu (x86_64, 2 threads) · bfloat16 · scale cpu · torch 2.14.1+cu130"
+FRAME, FRAME_STORED = framed({"loss": [0.5, 2.25], "right": [1.0, 0.0]})
 PASSES = {
     "equal": code("print('to be')", "to be\n"),
     "rounding": code("print(0.12345678, [-0.0], 2.0)", "0.12345679  [0.0]  2.0\n"),
@@ -73,6 +88,17 @@ PASSES = {
     ),
     "tagged": code("print('here')", "there\n", metadata=IGNORED),
     "another drawing": code(FIGURE.format(end=2, alt="line", caption="Up."), figure_output("line", "Up.")),
+    "another machine": code("from tfbook import runtime\nhere = runtime.setup()", MACHINE + "\n"),
+    "varying number": varying("print('0.13 nats, 1,024 of 99 right, -2e-05')", "1.2 nats, 7 of 100 right, 0.3\n"),
+    "varying bars": varying("print('right 40% ████')", "right 90% █████████\n"),
+    "varying table": varying(FRAME, FRAME_STORED),
+    "varying color": varying(
+        shown(text_html="<i style='color:#a1b2c3'>1</i>"), display(text_html="<i style='color:#000fff'>2</i>")
+    ),
+    "varying figure": varying(
+        FIGURE.format(end=2, alt="line to 2", caption="Up 3."), figure_output("line to 4", "Up 5.")
+    ),
+    "offline": code("print('here')", "here\n", metadata=OFFLINE),
     "another number of a claim": code(CLAIM.format(measured=91.5), claim_output("holds", 93.1)),
 }
 if sys.platform != "win32":  # where ipykernel does not capture what other processes print
@@ -93,6 +119,26 @@ FAILS = {
     "caption": (
         code(FIGURE.format(end=2, alt="line", caption="Up."), figure_output("line", "Down.")),
         "outputs differ",
+    ),
+    "varying word": (varying("print('to be 1')", "not to be 2\n"), "Cell outputs differ"),
+    "varying name": (varying("print('int8 1')", "int4 1\n"), "Cell outputs differ"),
+    "one varying number more": (varying("print('1.5 2.5')", "1.5\n"), "Cell outputs differ"),
+    "not a number": (varying("print(float('nan'))", "0.5\n"), "Cell outputs differ"),
+    "varying table with another row": (varying(FRAME, framed({"loss": [0.5], "right": [1.0]})[1]), "outputs differ"),
+    "varying table with another column": (varying(FRAME, framed({"loss": [0.5, 2.25]})[1]), "Cell outputs differ"),
+    "varying figure without its picture": (
+        varying(shown(text_plain="the line", text_html="<figure></figure>"), figure_output("line", "Up.")),
+        "Cell outputs differ",
+    ),
+    "varying figure without its text": (
+        varying(FIGURE.format(end=2, alt="", caption="Up."), figure_output("line", "Up.")),
+        "Cell outputs differ",
+    ),
+    "lost varying output": (varying("a = 1", "1\n"), "kinds of output: ['stdout'] are stored, [] came now"),
+    "word offline": (code("print('here')", "there\n", metadata=OFFLINE), "Cell outputs differ"),
+    "another scale": (
+        code("from tfbook import runtime\nhere = runtime.setup()", MACHINE.replace("cpu ·", "gpu ·") + "\n"),
+        "Cell outputs differ",
     ),
     "error": (code("1 / 0"), "ZeroDivisionError"),
     "error in a tagged cell": (code("1 / 0", metadata=IGNORED), "ZeroDivisionError"),
@@ -141,7 +187,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     folder = tmp_path_factory.mktemp("nbval")
     cases = [*PASSES.values(), *(cell for cell, _ in FAILS.values())]
     save(folder / "cases.ipynb", notebook(code(""), *cases))
-    return dict(zip([*PASSES, *FAILS], run_nbval(folder)["cases.ipynb"], strict=True))
+    return dict(zip([*PASSES, *FAILS], run_nbval(folder, TFBOOK_OFFLINE="1")["cases.ipynb"], strict=True))
 
 
 @pytest.mark.parametrize("name", PASSES)
@@ -156,6 +202,16 @@ def test_what_changed_fails(outcomes: dict[str, Outcome], name: str) -> None:
 
 def test_a_dead_kernel_is_noticed_within_seconds(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["dead kernel"].seconds < 10
+
+
+def test_where_corpora_can_be_fetched_some_cells_only_run(tmp_path: Path) -> None:
+    """As in `make test-real`: what a cell tagged `offline` shows is that of another corpus."""
+    cells = [code("print('here')", "there\n", metadata=tags) for tags in (OFFLINE, {})]
+    save(tmp_path / "cases.ipynb", notebook(*cells, code("1 / 0", metadata=OFFLINE)))
+    tagged, plain, error = run_nbval(tmp_path, TFBOOK_OFFLINE="")["cases.ipynb"]
+    assert tagged.message == ""
+    assert "Cell outputs differ" in plain.message
+    assert "ZeroDivisionError" in error.message
 
 
 def test_a_slow_notebook_fails_its_budget(tmp_path: Path) -> None:

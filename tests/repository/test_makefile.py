@@ -151,6 +151,14 @@ def test_test_runs_units_then_notebooks_as_without_network(clone: Path) -> None:
     assert not leftover.exists()
 
 
+def test_notebooks_run_as_on_another_machine(clone: Path) -> None:
+    """Its kernels round otherwise, and no budget fails for their slowness."""
+    make(clone, "test-notebooks", "ELSEWHERE=1")
+    [notebooks] = calls(clone)
+    assert "--nbval" in notebooks[0]
+    assert {"NB_SLOWNESS=20", "TFBOOK_PRECISION=float32", "TFBOOK_OFFLINE=1"} <= {*notebooks[1:]}
+
+
 def test_test_real_offers_the_real_corpora(clone: Path) -> None:
     """The mirror and the user's cache are kept; the unit tests are those marked `real`."""
     make(clone, "test-real", TFBOOK_MIRROR="/a/mirror", TFBOOK_OFFLINE="1", TFBOOK_DATA="/my/cache")
@@ -218,10 +226,10 @@ def test_refresh_names_the_lesson(clone: Path) -> None:
     assert [call[0] for call in calls(clone)] == ["tools/work.py --refresh 01"]
 
 
-def test_notebooks_renews_the_ledger(clone: Path) -> None:
-    """CLAIMS.md is generated from the executed notebooks, so it follows them."""
+def test_notebooks_renews_the_ledger_and_the_map(clone: Path) -> None:
+    """CLAIMS.md and the map of the course are generated from all lessons, so they follow the executed ones."""
     make(clone, "notebooks", "N=01")
-    assert [call[0] for call in calls(clone)] == ["tools/notebooks.py 01", "tools/ledger.py"]
+    assert [call[0] for call in calls(clone)] == ["tools/notebooks.py 01", "tools/ledger.py", "tools/others.py"]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,21 @@ def test_it_jumps_by_its_gate_and_says_what_it_read_a_step_earlier() -> None:
     assert 0.4 < machines.bit_error(model, task) < 0.5
 
 
+def test_a_write_erases_and_then_adds() -> None:
+    """The numbers below the figure of a write on a full slot."""
+    model, task = machines.machine(), machines.copies(1, 33, generator=generator(3))
+    usual, expected = model.write, machines.said(model, task)
+    write = machines.written(model, task, 33)
+    assert model.write is usual
+    torch.testing.assert_close(machines.said(model, task), expected)
+    torch.testing.assert_close(write.after, write.before * (1 - write.weight * write.erase) + write.weight * write.add)
+    first = machines.written(model, task, 1)
+    assert (write.slot, first.slot) == (31, 31)
+    assert (write.before - first.after).abs().max() < 0.2
+    numbers = [write.weight, *(float(v[0]) for v in (write.before, write.erase, write.add, write.after))]
+    assert [round(x, 2) for x in numbers] == [0.77, -0.85, 0.07, 0.94, -0.08]
+
+
 def test_the_view_is_silent_while_it_listens() -> None:
     tape = machines.play(machines.machine(), machines.copies(1, 6, generator=generator()))
     said = machines.played(tape).said
@@ -227,6 +242,11 @@ def test_the_text_says_what_was_stored() -> None:
     assert (at["LSTM, 30 times the size", 0.01, 20] > 0.33).all()
     assert sorted(at["Turing machine", 0.003, 20] > 0.1) == [False, True, True]
     assert (at["Turing machine", 0.003, 10] < 0.01).all()
+    longer = stored("memory.longer_copying").frame.groupby("length").error
+    assert (longer.max()[10], round(longer.mean()[20], 2)) < (0.02, 0.31)
+    assert longer.min()[20] > 0.28
+    means = rows[rows.chosen].groupby(["machine", "length"]).error.mean()["LSTM, 30 times the size"]
+    assert (round(means[10], 2), round(means[20], 2)) == (0.13, 0.33)
     table = neighbors.table_of_storing(stored("memory.storing").frame)
     plays = table.loc["plays", "plays", 400]
     assert (plays["alone"], plays["counts"], plays["store"]) == (7.24, 1.26, 0.95)
@@ -244,10 +264,13 @@ def test_the_figures_are_drawn() -> None:
     assert machine_figures.draw_addressing(previous[0], head, steps).get_label() == "schematic"
     tape = machines.play(machines.machine(), machines.copies(1, 5, generator=generator()))
     assert len(machine_figures.draw_tape(tape, "Five vectors").axes) == 5
-    axes = machine_figures.draw_copying(copying, [{"length": 30, "error": 0.0}, {"length": 33, "error": 0.5}], 32).axes[
-        0
-    ]
+    longer, past = stored("memory.longer_copying").frame, [{"length": 30, "error": 0.0}, {"length": 33, "error": 0.5}]
+    axes = machine_figures.draw_copying(copying, longer).axes[0]
+    assert "Turing machine" not in {line.get_label() for line in axes.get_lines()}, "it is met later on the page"
+    axes = machine_figures.draw_copying_far(copying, longer, past, 32).axes[0]
     assert [30, 33] in [list(line.get_xdata()) for line in axes.get_lines() if line.get_linestyle() == "--"]
+    write = machines.written(machines.machine(), machines.copies(1, 5, generator=generator()), 2)
+    assert machine_figures.draw_write(write).get_label() == "schematic"
     assert len(machine_figures.draw_pondering(pondered).axes) == 2
     ends = [text.get_text() for text in machine_figures.draw_pointing(pointed).axes[0].texts]
     assert {"sort", "sort without a mask", "hull"} < set(ends)

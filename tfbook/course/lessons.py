@@ -50,7 +50,7 @@ LESSONS = (
     Lesson(15, "efficient_attention", "Efficient attention", "Can we beat n²?", 40, 4),
     Lesson(16, "inference", "Inference", "How is text generated fast?", 55, 4),
     Lesson(17, "state_spaces", "State spaces", "What other ways are there to read a sequence?", 50, 5),
-    Lesson(18, "memory", "Memory", "What if attention reads something other than the input?", 45, 5),
+    Lesson(18, "memory", "Memory", "What if attention reads something other than the input?", 55, 5),
     Lesson(19, "modalities", "Modalities", "What else can be cut into tokens?", 70, 5),
     Lesson(20, "scaling_out", "Scaling out", "How do many machines train one model?", 40, 5),
 )

@@ -14,11 +14,13 @@ from tfbook.lessons.memory.machine_figures import (
     MACHINE_ALTS as MACHINE_ALTS,
     draw_addressing as draw_addressing,
     draw_copying as draw_copying,
+    draw_copying_far as draw_copying_far,
     draw_hull as draw_hull,
     draw_pointing as draw_pointing,
     draw_pondering as draw_pondering,
     draw_shares as draw_shares,
     draw_tape as draw_tape,
+    draw_write as draw_write,
 )
 from tfbook.plot.house import BROWN, COLORS, EDGE, INK, KHAKI, RED, ROLES, Method
 from tfbook.plot.schematic import Schematic
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 KINDS_LOOK = {  # one color and marker for each kind of question, in all figures
     kind: Method(color, marker) for kind, color, marker in zip(ASKING, (KHAKI, BROWN, RED, INK), "osD^", strict=True)
 }
+BESIDE = {"person": 3.0, "holder": -3.0}  # two lines that lie on each other: one label above, one below
 LINKS = {"first fact": ROLES["key"].dark, "second fact": ROLES["weight"].dark, "other sentences": "#d5d9de"}
 
 # ---- one hop, in numbers ---------------------------------------------------------------------------------------------
@@ -86,37 +89,26 @@ def draw_hops(frame: DataFrame) -> Picture:
 
     figure, axes = plt.subplots(figsize=(7.5, 4))
     readers = ["1 hop", "2 hops", "3 hops"]
-    ends: list[tuple[float, str, str]] = []
     for kind, look in KINDS_LOOK.items():
         shares = [[100 * right[kind] for right in frame[frame["reader"] == name]["right"]] for name in readers]
         means = [float(np.mean(each)) for each in shares]
         line = "-" if FACTS[kind] == 2 else "--"
         axes.plot((1, 2, 3), means, marker=look.marker, color=look.color, linestyle=line)
         axes.fill_between((1, 2, 3), [min(s) for s in shares], [max(s) for s in shares], color=look.color, alpha=0.2)
-        ends.append((means[-1], f"{ASKING[kind]}?", look.color))
-    for place, (height, text, color) in zip(_spread([end[0] for end in ends], 5.5), ends, strict=True):
-        axes.annotate(text, (3, height), xytext=(3.08, place), color=color, va="center", annotation_clip=False)
+        at = means[0] + BESIDE.get(kind, 0.0)
+        axes.text(0.95, at, f"{ASKING[kind]}?", color=look.color, ha="right", va="center")
     axes.set(
         title="A second hop finds the second fact",
         xlabel="hops",
         ylabel="right answers (%)",
         xticks=(1, 2, 3),
-        ylim=(0, 103),
+        xlim=(0.05, 3.1),
+        ylim=(0, 107),
     )
     return figure, (
         "Right answers against the number of hops. Questions that follow from one fact (dashed) are near 100% with one "
         "hop. Questions that follow from two facts (solid) rise steeply from one hop to two."
     )
-
-
-def _spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Heights moved down from the top one, so that neighbors are `gap` apart."""
-    order = sorted(range(len(heights)), key=lambda i: -heights[i])
-    placed = [0.0] * len(heights)
-    above = float("inf")
-    for i in order:
-        above = placed[i] = min(heights[i], above - gap)
-    return placed
 
 
 def draw_looks(frame: DataFrame, kind: str = "thing") -> Picture:
@@ -211,8 +203,8 @@ def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
         axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
     axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
     axes.set_yticks(heights, [*rows])
-    axes.set_title("Two layers, wider and trained longer, come close to hops")
-    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
+    axes.set_title("Two layers, wider and trained longer, do what two hops do")
+    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False)
     axes.grid(visible=False, axis="y")
     return figure, "; ".join(
         f"{name}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())

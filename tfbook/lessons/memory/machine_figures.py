@@ -19,19 +19,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
-    from tfbook.lessons.memory.machines import Tape
+    from tfbook.lessons.memory.machines import Tape, Written
     from tfbook.models.turing_machine import Addressing, Head
 
+LARGE = "LSTM, 30 times the size"
 METHODS = {  # one look for each machine
     "Turing machine": Method(COLORS[0], "o"),
     "LSTM": Method(COLORS[1], "s"),
-    "LSTM, 30 times the size": Method(COLORS[2], "^"),
+    LARGE: Method(COLORS[2], "^"),
     "Transformer": Method(GREEN, "D"),
 }
 MACHINE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "copying": (
+        "Share of wrong bits against 5 to 30 vectors. The large LSTM rises from 0 to 0.4, with five times the steps "
+        "a little later; the small one from 0.2 to near 0.5."
+    ),
+    "copying_far": (
         "Share of wrong bits against 5 to 40 vectors. The Turing machine stays near 0 up to its 32 slots and is at "
-        "0.5 from 33; the large LSTM rises from 0 to 0.4, the small one ends near 0.5, at 30."
+        "0.5 from 33; the LSTMs rise long before that."
     ),
     "tape": (
         "Bits heard and bits said over 41 steps. Below, the slots written form a diagonal in the first half, and the "
@@ -118,40 +123,83 @@ def draw_tape(tape: Tape, title: str = "It walks, jumps once, and walks the same
     return figure
 
 
+# ---- a write ---------------------------------------------------------------------------------------------------------
+
+
+def draw_write(write: Written) -> Figure:
+    """The slot that a write changes most: before, what is erased, what is left, what is added, and after."""
+    from tfbook.plot import Schematic
+
+    picture = Schematic(f"A write on a full slot, where the head looks with w = {write.weight:.2f}", gap=(26, 22))
+    left = write.before * (1 - write.weight * write.erase)
+    rows = [
+        (f"slot {write.slot} before, $M$", write.before, "stream"),
+        ("erase, $e$", write.erase, "query"),
+        ("left: $M \\odot (1 - w\\,e)$", left, "stream"),
+        ("add, $a$", write.add, "value"),
+        ("after: $+\\; w\\,a$", write.after, "stream"),
+    ]
+    nodes: list[Any] = []
+    for row, (name, values, role) in enumerate(rows):
+        picture.text(name, (0, row), align="left", weight="bold" if role == "stream" else "normal", size=10.5)
+        nodes.append(picture.matrix(values[None], (1, row), role, cell=(46, 28), numbers="{:.2f}", darkest=2.0))
+    for upper, lower in ((0, 2), (2, 4)):
+        picture.arrow(nodes[upper], nodes[lower], role="stream", sides=("right", "right"))
+    return picture.figure()
+
+
 # ---- copying ---------------------------------------------------------------------------------------------------------
 
 
-def draw_copying(rows: DataFrame, past: Sequence[Mapping[str, float]], slots: int, longest: int = 10) -> Figure:
-    """Wrong bits against length at each machine's rate: seeds and their mean; dashed, one machine `past` its slots."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7.6, 4))
-    axes.axvspan(0, longest, color=TRAINED, zorder=0)
-    axes.text(longest - 0.4, 0.56, "trained", ha="right", color=SOFT, fontsize=9.5)
-    for name, method in METHODS.items():
-        if name == "Transformer":  # it learned no length: see the answer
-            continue
-        found = rows[(rows.machine == name) & rows.chosen]
-        means = found.groupby("length").error.mean()
-        axes.plot(means.index, means, color=method.color, marker=method.marker, label=name)
-        axes.plot(found.length, found.error, ".", color=method.color, alpha=0.5, label="_seeds")
-    look = METHODS["Turing machine"]
-    axes.plot([row["length"] for row in past], [row["error"] for row in past], "--", color=look.color, label="_past",
-              marker=look.marker, markersize=4)  # fmt: skip
-    axes.axvline(slots, color=EDGE, linewidth=1.2)
-    axes.text(slots - 0.3, 0.56, f"{slots} slots", ha="right", color=SOFT, fontsize=9.5)
-    axes.axhline(0.5, color=EDGE, linestyle=":", linewidth=1.2)
-    axes.text(3.2, 0.505, "a coin", ha="left", va="bottom", color=SOFT, fontsize=9)
-    axes.set(
-        title="It copies as far as its tape has slots, and no farther",
-        xlabel="vectors to copy",
-        ylabel="share of wrong bits",
-        ylim=(-0.02, 0.6),
-        xlim=(3, 41),
-        xticks=[5, 10, 15, 20, 30, 40],
-    )
+def draw_copying(rows: DataFrame, longer: DataFrame) -> Figure:
+    """Wrong bits of LSTMs against length, at each one's rate: seeds and their mean; dashed, trained for longer."""
+    figure, axes = _copying_axes("Beyond the lengths of training, LSTMs lose the bits", right=31)
+    _lstms(axes, rows, longer)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     return figure
+
+
+def draw_copying_far(rows: DataFrame, longer: DataFrame, past: Sequence[Mapping[str, float]], slots: int) -> Figure:
+    """The same with the Turing machine; dashed, one machine `past` its slots."""
+    figure, axes = _copying_axes("It copies as far as its tape has slots, and no farther", right=41)
+    _mean_and_seeds(axes, rows[rows.chosen], "Turing machine")
+    look = METHODS["Turing machine"]
+    axes.plot([row["length"] for row in past], [row["error"] for row in past], "--", color=look.color,
+              marker=look.marker, markersize=4, label="Turing machine,\none seed")  # fmt: skip
+    _lstms(axes, rows, longer)
+    axes.axvline(slots, color=EDGE, linewidth=1.2)
+    axes.text(slots - 0.3, 0.56, f"{slots} slots", ha="right", color=SOFT, fontsize=9.5)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
+    return figure
+
+
+def _copying_axes(title: str, right: float, longest: int = 10) -> tuple[Figure, Axes]:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 4))
+    axes.axvspan(0, longest, color=TRAINED, zorder=0)
+    axes.text(longest - 0.4, 0.56, "trained", ha="right", color=SOFT, fontsize=9.5)
+    axes.axhline(0.5, color=EDGE, linestyle=":", linewidth=1.2)
+    axes.text(3.2, 0.505, "a coin", ha="left", va="bottom", color=SOFT, fontsize=9)
+    ticks = [tick for tick in (5, 10, 15, 20, 30, 40) if tick < right]
+    axes.set(title=title, xlabel="vectors to copy", ylabel="share of wrong bits", xticks=ticks)
+    axes.set(ylim=(-0.02, 0.6), xlim=(3, right))
+    return figure, axes
+
+
+def _lstms(axes: Axes, rows: DataFrame, longer: DataFrame) -> None:
+    for name in ("LSTM", LARGE):
+        _mean_and_seeds(axes, rows[rows.chosen], name)
+    _mean_and_seeds(axes, longer, LARGE, "--", ",\n5 times the steps")
+
+
+def _mean_and_seeds(axes: Axes, rows: DataFrame, name: str, line: str = "-", more: str = "") -> None:
+    method, found = METHODS[name], rows[rows.machine == name]
+    means = found.groupby("length").error.mean()
+    axes.plot(
+        means.index, means, line, color=method.color, marker=method.marker, label=name.replace(", ", ",\n") + more
+    )
+    axes.plot(found.length, found.error, ".", color=method.color, alpha=0.5, label="_seeds")
 
 
 # ---- pointing --------------------------------------------------------------------------------------------------------

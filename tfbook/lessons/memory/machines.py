@@ -193,6 +193,18 @@ def copying(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 2000) -> list[dict
     return rows
 
 
+@experiment
+def longer_copying(seeds: Sequence[int] = (1, 2), *, steps: int = 10_000, lr: float = 1e-2) -> list[dict[str, Any]]:
+    """Wrong bits of the large LSTM after five times the steps, at the rate that was best for it before."""
+    name = "LSTM, 30 times the size"
+    rows = []
+    for seed in seeds:
+        model = trained(MACHINES[name], seed, lr, steps)
+        about = {"machine": name, "parameters": parameters(model), "lr": lr, "steps": steps, "seed": seed}
+        rows += [about | row for row in errors(model)]
+    return rows
+
+
 def claims_of_copying(rows: DataFrame) -> dict[int, float]:
     """Wrong bits at 20 vectors: the Turing machine's worst seed, and the best one of the LSTM of its size."""
     at = rows[(rows.length == 2 * LONGEST) & rows.chosen].groupby("machine").error
@@ -263,6 +275,36 @@ def play(model: TuringMachine, task: Copying, slots: int | None = None) -> Tape:
         logits, state = model.step(x, state)
         kept.append((state.memory[0], state.writing[0], state.reading[0], x[0], logits[0].sigmoid(), gate))
     return Tape(*(torch.stack(parts) for parts in zip(*kept, strict=True)))
+
+
+class Written(NamedTuple):
+    """One write to the slot that the write head looks at most: its weight w, and the vectors M, e, a and the new M."""
+
+    slot: int
+    weight: float
+    before: Float[Tensor, " width"]
+    erase: Float[Tensor, " width"]
+    add: Float[Tensor, " width"]
+    after: Float[Tensor, " width"]
+
+
+@torch.no_grad()
+def written(model: TuringMachine, task: Copying, step: int) -> Written:
+    """The machine's write at this step, counted from 1, of a task's first sequence."""
+    usual, kept = model.write, []
+
+    def keeping(memory: Tensor, weights: Tensor, erase: Tensor, add: Tensor) -> Tensor:
+        after, slot = usual(memory, weights, erase, add), int(weights[0].argmax())
+        vectors = memory[0, slot], erase[0], add[0], after[0, slot]
+        kept.append(Written(slot, float(weights[0, slot]), *vectors))
+        return after
+
+    model.write = keeping
+    try:
+        model(task.inputs[:1])
+    finally:
+        model.write = usual
+    return kept[step - 1]
 
 
 Focus = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # content, previous, gate, shift, sharpness

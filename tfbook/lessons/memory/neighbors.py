@@ -6,7 +6,7 @@ Shapes: batch, time; place (of all texts, without padding), vocab.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +22,7 @@ from tfbook.pretrain.storyteller import Storyteller, load_storyteller
 from tfbook.text.vocabulary import PAD
 
 if TYPE_CHECKING:
+    from IPython.display import HTML
     from pandas import DataFrame
 
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # λ, of the store
@@ -83,6 +84,17 @@ def lookup_table(
         followed = teller.vocabulary.decode(store.followed[entry : entry + 1])
         rows.append({"a place in the store": "… " + " ".join(before), "next": " ".join(followed), "weight": weight})
     return pd.DataFrame(rows)
+
+
+def folded(tables: Mapping[str, DataFrame]) -> HTML:
+    """Tables that open on a click, each under its question."""
+    from IPython.display import HTML
+
+    parts = [
+        f"<details><summary>{question}</summary>{table.round(2).to_html()}</details>"
+        for question, table in tables.items()
+    ]
+    return HTML("\n".join(parts))
 
 
 # ---- a rival that counts ---------------------------------------------------------------------------------------------

@@ -87,10 +87,20 @@ def falling(step: int, steps: int) -> float:
     return 1 - step / steps
 
 
-def train_reader(model: nn.Module, *, steps: int, seed: int = 1, lr: float = LR) -> training.History:
-    """Trains on batches of 64 questions with Adam at a rate that falls to zero."""
+Deal = Callable[[ErrandBatch, torch.Generator], ErrandBatch]  # (batch, generator) → it with other stand-ins
+
+
+def train_reader(
+    model: nn.Module, *, steps: int, seed: int = 1, lr: float = LR, deal: Deal | None = None
+) -> training.History:
+    """Trains on batches of 64 questions with Adam at a rate that falls to zero; `deal` changes their stand-ins."""
+
+    def batch(step: int) -> ErrandBatch:
+        told = told_for_training().batch(step, seed=seed)
+        return told if deal is None else deal(told, torch.Generator().manual_seed(1_000_003 * seed + step))
+
     recipe = training.Recipe(steps=steps, lr=lr, schedule=falling, clip=10.0, mixed_precision=False)
-    return training.fit(model, answer_loss, lambda step: told_for_training().batch(step, seed=seed), recipe)
+    return training.fit(model, answer_loss, batch, recipe)
 
 
 def answer_loss(model: nn.Module, batch: ErrandBatch) -> Float[Tensor, ""]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from tfbook import runtime
 from tfbook.course.cost import parameters
@@ -51,6 +51,7 @@ from tfbook.lessons.memory.tables import (
     scoreboard as scoreboard,
     shown as shown,
 )
+from tfbook.lessons.memory.variations import older_table as older_table, plain_bag as plain_bag
 from tfbook.models.memory_network import (
     MemoryNetwork,
     ages as ages,
@@ -60,11 +61,6 @@ from tfbook.models.memory_network import (
 from tfbook.plot.views.base import encoded
 
 STEPS = 4000  # of a stored run, 64 questions each
-
-
-def plain_bag(vectors: Tensor) -> Tensor:
-    """Σ_j v_j: a bag that forgets the order of its words."""
-    return vectors.sum(dim=-2)
 
 
 def sizes(model: MemoryNetwork) -> tuple[int, int, int, int]:
@@ -93,7 +89,7 @@ READERS: dict[str, Build] = {
 }
 
 
-def _run(name: str, build: Build, seed: int, *, steps: int, **recipe: float) -> dict[str, Any]:
+def _run(name: str, build: Build, seed: int, *, steps: int, **recipe: Any) -> dict[str, Any]:
     """One training run: accuracy by kind of question, and where the hops look."""
     model, start = build(seed), time.process_time()
     train_reader(model, steps=steps, seed=seed, **recipe)
