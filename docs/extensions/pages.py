@@ -48,7 +48,8 @@ def linked(text: str, repository: str, folder: str = "") -> str:
             return f"/lessons/{lesson[1]}{mark}{section}"
         if full.startswith("docs/") or not path:
             return found[1]
-        return HERE.get(full, f"{repository}/blob/main/{full}") + mark + section
+        here = None if section else HERE.get(full)  # a page need not have the sections of its file
+        return here or f"{repository}/blob/main/{full}{mark}{section}"
 
     return LINK.sub(target, text)
 
