@@ -105,7 +105,7 @@ def draw_sounds(sounds: Mapping[str, Tensor], rate: int, prompt: int, note: int,
     """Each sound as a waveform beside its spectrogram; a line where the prompt ends, ticks at the beats."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(sounds), 2, figsize=(11.4, 1.55 * len(sounds) + 0.7), sharex=True)
+    figure, panels = plt.subplots(len(sounds), 2, figsize=(9.2, 1.15 * len(sounds) + 0.7), sharex=True)
     for (left, right), (name, sound) in zip(panels, sounds.items(), strict=True):
         seconds = np.arange(len(sound)) / rate
         left.plot(seconds, sound, color=METHODS[name].color, linewidth=0.5, marker="")
@@ -116,7 +116,7 @@ def draw_sounds(sounds: Mapping[str, Tensor], rate: int, prompt: int, note: int,
             NFFT=256,
             Fs=rate,
             noverlap=224,
-            cmap="Greys",
+            cmap=plt.get_cmap("Greys", 8),  # few shades: a small file
             vmin=-90,
             vmax=-25,
         )
