@@ -105,20 +105,21 @@ def draw_sounds(sounds: Mapping[str, Tensor], rate: int, prompt: int, note: int,
     """Each sound as a waveform beside its spectrogram; a line where the prompt ends, ticks at the beats."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(sounds), 2, figsize=(9.2, 1.15 * len(sounds) + 0.7), sharex=True)
+    figure, panels = plt.subplots(len(sounds), 2, figsize=(9.2, 1.15 * len(sounds) + 0.7), dpi=75, sharex=True)
     for (left, right), (name, sound) in zip(panels, sounds.items(), strict=True):
         seconds = np.arange(len(sound)) / rate
-        left.plot(seconds, sound, color=METHODS[name].color, linewidth=0.5, marker="")
+        left.plot(seconds, sound, color=METHODS[name].color, linewidth=0.8, marker="")
         left.set(ylim=(-1, 1), yticks=[])
         left.set_ylabel(name.replace(" ", "\n"), rotation=0, ha="right", va="center", color=METHODS[name].color)
         right.specgram(
             sound.numpy() + 1e-5 * np.cos(np.arange(len(sound))),
             NFFT=256,
             Fs=rate,
-            noverlap=224,
+            noverlap=192,
             cmap=plt.get_cmap("Greys", 8),  # few shades: a small file
             vmin=-90,
             vmax=-25,
+            interpolation="nearest",
         )
         right.set(ylim=(0, 1000), yticks=(0, 500, 1000))
         for axes in (left, right):
