@@ -50,7 +50,7 @@ def draw_chord(
     """A part of the wave, and `energies` up to `top` Hz by frames of each length, with the notes' pitches named."""
     import matplotlib.pyplot as plt
 
-    figure, (left, *panels) = plt.subplots(1, 1 + len(windows), figsize=(10.4, 3.1), dpi=80)
+    figure, (left, *panels) = plt.subplots(1, 1 + len(windows), figsize=(10.4, 3.1), dpi=70)
     few = sound[: int(0.04 * RATE)]
     left.plot(1000 * np.arange(len(few)) / RATE, few, color=COLORS[0], marker="none", linewidth=1.2)
     left.set(xlabel="milliseconds", ylabel="amplitude")
@@ -127,7 +127,7 @@ def draw_voices(sounds: Mapping[str, Float[Tensor, "digit time"]]) -> Figure:
     """The mel bands of the ten digits, a row for each voice."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5), dpi=85)
+    figure, panels = plt.subplots(len(sounds), 10, figsize=(11, 1.35 * len(sounds) + 0.5), dpi=75)
     for number, (row, (name, clips)) in enumerate(zip(np.atleast_2d(panels), sounds.items(), strict=True)):
         for digit, (axes, clip) in enumerate(zip(row, clips, strict=True)):
             axes.imshow(log_mel(clip), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
