@@ -11,6 +11,8 @@ from tfbook.course.cost import parameters
 from tfbook.course.experiments import stored
 from tfbook.lessons.modalities.clubs import share_right, unseen_clubs
 from tfbook.lessons.modalities.rings import most_frequent
+from tfbook.lessons.modalities.rivals import all_digits
+from tfbook.lessons.modalities.sound import MODELS
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,11 +37,11 @@ def scoreboard() -> dict[str, Scores]:
     """The stored scores of each task; R² where a number is asked, shares of right answers elsewhere."""
     tables, stand = stored("modalities.tables").frame, stored("modalities.reasons").frame
     hops, codes = stored("modalities.hops").frame, stored("modalities.codes").frame
-    digits, pairs = stored("modalities.digits").frame, stored("modalities.images_and_captions").frame
+    digits, pairs = all_digits(), stored("modalities.images_and_captions").frame
     classical, usual = ("boosted trees", "linear model"), stand[stand["variant"] == "as it is"]
     small = {name: tables[tables["table"] == name] for name in ("wine", "breast cancer", "diabetes")}
     walks = codes[codes["sight"] == "+ return probabilities"]
-    listeners = [name for name in digits["model"].unique() if name.startswith(("linear", "neighbors"))]
+    listeners = [name for name in digits["model"].unique() if name not in MODELS]
     rows = {
         "table: ice cream (R²)": (
             _of(usual, "test", model="FT-Transformer"),

@@ -271,13 +271,13 @@ def share_table(models: Mapping[str, nn.Module]) -> DataFrame:
 
 def edge_claims(model: nn.Module) -> dict[int, float]:
     """The share of right clubs of a reader along edges."""
-    return {4: share_right(choices(model, unseen_clubs()), unseen_clubs())}
+    return {3: share_right(choices(model, unseen_clubs()), unseen_clubs())}
 
 
 def hop_claims(runs: DataFrame) -> dict[int, float]:
     """The gain of our blocks from one layer to four, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("layers")["right"]
-    return {5: ours.min()[4] - ours.max()[1]}
+    return {4: ours.min()[4] - ours.max()[1]}
 
 
 def line_claims(runs: DataFrame) -> dict[int, float]:

@@ -91,8 +91,9 @@ def draw_landscape() -> Figure:
         axes.text(5.65, y, cut, fontsize=9, va="center")
         axes.annotate("", (7.62, y), (7.38, y), arrowprops=arrow)
     middle = (rows - 1) / 2
-    look = {"boxstyle": "round,pad=0.05", "facecolor": ROLES["stream"].fill, "edgecolor": SOFT}
-    axes.add_patch(FancyBboxPatch((7.72, -0.35), 1.05, rows - 0.3, **look))
+    box = FancyBboxPatch((7.72, -0.35), 1.05, rows - 0.3, boxstyle="round,pad=0.05", facecolor=ROLES["stream"].fill)
+    box.set_edgecolor(SOFT)
+    axes.add_patch(box)
     axes.text(8.25, middle, "the same\nblocks", fontsize=12, va="center", ha="center", fontweight="bold")
     axes.annotate("", (9.2, middle), (8.85, middle), arrowprops=arrow)
     axes.text(9.25, middle, "an\nanswer", fontsize=11, va="center")
@@ -126,7 +127,7 @@ def _a_graph(axes: Axes) -> None:
     at = np.array([(0.0, 0.1), (0.3, 0.9), (0.9, 0.5), (1.6, 0.8), (1.7, 0.15), (2.4, 0.5)])
     for one, other in ((0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (2, 4), (3, 5)):
         axes.plot(*at[[one, other]].T, color=EDGE, marker="none", linewidth=1.2, zorder=1)
-    axes.scatter(*at.T, s=70, facecolor="white", edgecolor=COLORS[0], zorder=2, marker="o")
+    axes.scatter(at[:, 0], at[:, 1], s=70, facecolor="white", edgecolor=COLORS[0], zorder=2, marker="o")
     axes.set(xlim=(-0.3, 2.7), ylim=(-0.2, 1.2))
 
 

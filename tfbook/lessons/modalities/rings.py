@@ -13,7 +13,7 @@ from tfbook import runtime
 from tfbook.course.experiments import experiment
 from tfbook.data.graphs import RINGS, Graphs, degrees, edge_matrix, molecules, smallest_rings, typed
 from tfbook.lessons.modalities.clubs import Batches, choices, new_blocks, new_net, share_right, train_graphs
-from tfbook.models.graphs import flipped, laplacian_vectors, return_probabilities
+from tfbook.models.graphs import GraphTransformer, flipped, laplacian_vectors, return_probabilities
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -82,7 +82,7 @@ SIGHTS: dict[str, tuple[Codes, int]] = {  # what is added, and how many of the l
 }
 
 
-def new_ring_reader(codes: Codes = with_walks, *, seed: int = 1, layers: int = 3, **sizes: Any) -> nn.Module:
+def new_ring_reader(codes: Codes = with_walks, *, seed: int = 1, layers: int = 3, **sizes: Any) -> GraphTransformer:
     """Our blocks along edges for skeletons whose nodes show such codes."""
     width = codes(unseen_molecules()[:1]).features.shape[-1]
     return new_blocks(seed=seed, outputs=len(RINGS), d_input=width, layers=layers, **sizes)
@@ -152,7 +152,7 @@ def largest_difference(model: nn.Module, edges: Tensor) -> float:
 def code_claims(runs: DataFrame) -> dict[int, float]:
     """The gain of our blocks by return probabilities, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("sight")["right"]
-    return {7: ours.min()["+ return probabilities"] - ours.max()["neighbors only"]}
+    return {6: ours.min()["+ return probabilities"] - ours.max()["neighbors only"]}
 
 
 def bonds(text: str) -> tuple[list[str], Graphs]:
