@@ -41,8 +41,9 @@ rows look alike: "the" lasts about as long as "Rosa". $B$ and $C$ change from wo
 But a part that is held still in a finished model breaks what was trained around it. So the table's last column
 trains Mambas that never had it: $W_\Delta = 0$, or one learned $B$ and $C$ for all words. The surprise: in seed 1,
 0.88 becomes 0.89 without the first, 0.90 without the second, and 0.91 without both (whole ones of two seeds are
-0.88 and 0.90, so don't rank these). A Mamba trained with $B$ and $C$
-relies on them, and hardly needs them: here fixed decays, the convolution over four words and the gate $g$ do nearly
+0.88 and 0.90, so don't rank these).
+
+A Mamba trained with $B$ and $C$ relies on them, and hardly needs them: here fixed decays, the convolution over four words and the gate $g$ do nearly
 as well. So $\Delta$ *can* be a gate: the lantern asks for one, these short stories hardly do.
 """,
         "recall": r"""
