@@ -32,13 +32,6 @@ ring?* is even 2 points better with plain bags, for all three seeds.
 Stand-ins without kinds cost 11 points on *Where is the ring?*, and 1 to 2 elsewhere: knowing which words can be places
 is a help that our world gives its readers.
 """,
-        "copying": """
-Not far. The small LSTM gets a fifth of the bits wrong at 5 vectors already. The large one copies 5, gets an eighth
-wrong at 10 and a third at 20. After five times as many steps (dashed) only 2% are wrong at 10, but about 30% still
-are at 20.
-
-(A little Transformer did not learn to copy even 10 in 2,000 steps, so we left it out.)
-""",
         "tape": """
 It jumps. While the machine listens, the read head is spread thin; at the mark it is suddenly at slot 31, where the
 first vector was written. There its gate opens to 0.9: addressing by content. Shut the gate at this one step, and almost
@@ -46,7 +39,19 @@ half of the bits are wrong.
 
 From there on it walks one slot per step, along the same path: addressing by location. The gate stays near 0.4, but
 content now fits all slots alike, so the place of the step before decides. (The tape is a circle: both heads begin at
-slot 0 and walk over its end. What is read at the last step is not said any more.)
+slot 0 and walk over its end. What is read at the last step is never said.)
+""",
+        "copying": """
+The machine copies up to 32 vectors. At 20, at most one bit in a hundred is wrong, with every seed. At 33 it is
+suddenly half.
+
+The small LSTM gets a fifth of the bits wrong at 5 vectors already. The large one copies 5, gets an eighth
+wrong at 10 and a third at 20. After five times as many steps (dashed) only 2% are wrong at 10, but about 30% still
+are at 20.
+
+And attention over all that was heard? A causal Transformer with two layers, relative positions and 18,134 numbers gets
+20 to 28% wrong at 10 after the same 2,000 steps, at the best of the same three rates. More steps may well help it; we
+did not try.
 """,
         "pondering": """
 As many as there are hops: 1, 3 and 5, nearly (means of three seeds). It stops when it reads that the place it has

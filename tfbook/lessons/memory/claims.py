@@ -56,22 +56,22 @@ CLAIMS = Claims(
             "measured here, by hiding the sentence",
         ),
         9: Bound(
-            "Two layers over sentences answer from two facts, too (right answers to “Where is x?”, the worse run)",
-            ">=",
-            0.85,
-            "stored, two runs of 8,000 steps",
-        ),
-        10: Bound(
             "A Turing machine trained on 1 to 10 vectors copies 20: share of wrong bits",
             "<=",
             0.05,
             "Graves et al. (2014), section 4.1; stored, worst of three runs",
         ),
-        11: Bound(
+        10: Bound(
             "An LSTM of equal size does not: its share of wrong bits at 20",
             ">=",
             0.3,
             "Graves et al. (2014), section 4.1; stored, best of three runs",
+        ),
+        11: Bound(
+            "Two layers over sentences answer from two facts, too (right answers to “Where is x?”, the worse run)",
+            ">=",
+            0.85,
+            "stored, two runs of 8,000 steps",
         ),
         12: Bound(
             "Places in the bag help to tell receivers from givers (loss without them on “Who has x?”)",

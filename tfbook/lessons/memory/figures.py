@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from tfbook.lessons.memory.machine_figures import (
     MACHINE_ALTS as MACHINE_ALTS,
     draw_addressing as draw_addressing,
     draw_copying as draw_copying,
-    draw_copying_far as draw_copying_far,
     draw_hull as draw_hull,
     draw_pointing as draw_pointing,
     draw_pondering as draw_pondering,
@@ -22,7 +21,7 @@ from tfbook.lessons.memory.machine_figures import (
     draw_tape as draw_tape,
     draw_write as draw_write,
 )
-from tfbook.plot.house import BROWN, COLORS, EDGE, INK, KHAKI, RED, ROLES, Method
+from tfbook.plot.house import BROWN, COLORS, INK, KHAKI, RED, ROLES, Method
 from tfbook.plot.schematic import Schematic
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 KINDS_LOOK = {  # one color and marker for each kind of question, in all figures
     kind: Method(color, marker) for kind, color, marker in zip(ASKING, (KHAKI, BROWN, RED, INK), "osD^", strict=True)
 }
-BESIDE = {"person": 3.0, "holder": -3.0}  # two lines that lie on each other: one label above, one below
+BESIDE = {"person": 4.0, "holder": -4.0}  # two lines that lie on each other: one label above, one below
 LINKS = {"first fact": ROLES["key"].dark, "second fact": ROLES["weight"].dark, "other sentences": "#d5d9de"}
 
 # ---- one hop, in numbers ---------------------------------------------------------------------------------------------
@@ -159,12 +158,12 @@ def draw_readings(stories: Sequence[tuple[Sequence[str], AskedStory, Sequence[in
     from matplotlib.patches import Rectangle
 
     rows = max(len(sentences) for sentences, *_ in stories)
-    figure, panels = plt.subplots(1, len(stories), figsize=(5.3 * len(stories), 0.36 * rows + 1.2), squeeze=False)
+    figure, panels = plt.subplots(1, len(stories), figsize=(5.3 * len(stories), 0.36 * rows + 1.5), squeeze=False)
     for axes, (sentences, asked, facts, truth) in zip(panels[0], stories, strict=True):
         weights = np.array(asked.weights).T
         axes.imshow(weights, cmap="Purples", vmin=0, vmax=1, aspect="auto")
         wrong = "" if asked.answer == truth else f" (wrong: {truth})"
-        axes.set(title=f"{asked.question} → {asked.answer}{wrong}", xlabel="hop")
+        axes.set(title=f"{asked.question}\n→ {asked.answer}{wrong}", xlabel="hop")
         axes.set_xticks(range(weights.shape[1]), [str(hop + 1) for hop in range(weights.shape[1])])
         axes.set_yticks(range(len(sentences)), sentences, fontsize=9.5)
         axes.grid(visible=False)
@@ -183,30 +182,3 @@ def draw_readings(stories: Sequence[tuple[Sequence[str], AskedStory, Sequence[in
 
 def _most(sentences: Sequence[str], asked: AskedStory) -> list[str]:
     return [sentences[int(np.argmax(hop))] for hop in asked.weights]
-
-
-# ---- all that was tried ----------------------------------------------------------------------------------------------
-
-
-def draw_scoreboard(rows: Mapping[str, Mapping[str, float]]) -> Picture:
-    """Right answers of each reader, a row each, with a dot for each kind of question."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 0.42 * len(rows) + 1.3))
-    heights = range(len(rows), 0, -1)
-    for height, shares in zip(heights, rows.values(), strict=True):
-        percent = [100 * share for share in shares.values()]
-        axes.plot([min(percent), max(percent)], [height] * 2, color=EDGE, linewidth=2, zorder=1)
-    for kind, look in KINDS_LOOK.items():
-        right = [100 * row[kind] for row in rows.values()]
-        label = f"{ASKING[kind]}? ({FACTS[kind]} fact{'s' * (FACTS[kind] > 1)})"
-        axes.plot(right, heights, look.marker, color=look.color, markersize=8, label=label)
-    axes.set(xlabel="right answers (%)", xlim=(30, 102), ylim=(0.4, len(rows) + 0.6))
-    axes.set_yticks(heights, [*rows])
-    axes.set_title("Two layers, wider and trained longer, do what two hops do")
-    axes.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.25), frameon=False)
-    axes.grid(visible=False, axis="y")
-    return figure, "; ".join(
-        f"{name}: " + ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
-        for name, shares in rows.items()
-    )

@@ -31,10 +31,6 @@ METHODS = {  # one look for each machine
 }
 MACHINE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "copying": (
-        "Share of wrong bits against 5 to 30 vectors. The large LSTM rises from 0 to 0.4, with five times the steps "
-        "a little later; the small one from 0.2 to near 0.5."
-    ),
-    "copying_far": (
         "Share of wrong bits against 5 to 40 vectors. The Turing machine stays near 0 up to its 32 slots and is at "
         "0.5 from 33; the LSTMs rise long before that."
     ),
@@ -126,11 +122,11 @@ def draw_tape(tape: Tape, title: str = "It walks, jumps once, and walks the same
 # ---- a write ---------------------------------------------------------------------------------------------------------
 
 
-def draw_write(write: Written) -> Figure:
+def draw_write(write: Written, title: str) -> Figure:
     """The slot that a write changes most: before, what is erased, what is left, what is added, and after."""
     from tfbook.plot import Schematic
 
-    picture = Schematic(f"A write on a full slot, where the head looks with w = {write.weight:.2f}", gap=(26, 22))
+    picture = Schematic(title, gap=(26, 22))
     left = write.before * (1 - write.weight * write.erase)
     rows = [
         (f"slot {write.slot} before, $M$", write.before, "stream"),
@@ -151,21 +147,13 @@ def draw_write(write: Written) -> Figure:
 # ---- copying ---------------------------------------------------------------------------------------------------------
 
 
-def draw_copying(rows: DataFrame, longer: DataFrame) -> Figure:
-    """Wrong bits of LSTMs against length, at each one's rate: seeds and their mean; dashed, trained for longer."""
-    figure, axes = _copying_axes("Beyond the lengths of training, LSTMs lose the bits", right=31)
-    _lstms(axes, rows, longer)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
-    return figure
-
-
-def draw_copying_far(rows: DataFrame, longer: DataFrame, past: Sequence[Mapping[str, float]], slots: int) -> Figure:
-    """The same with the Turing machine; dashed, one machine `past` its slots."""
-    figure, axes = _copying_axes("It copies as far as its tape has slots, and no farther", right=41)
+def draw_copying(rows: DataFrame, longer: DataFrame, past: Sequence[Mapping[str, float]], slots: int) -> Figure:
+    """Wrong bits against length, at each one's rate: seeds and their mean; dotted, one machine `past` its slots."""
+    figure, axes = _copying_axes("Trained on 10 vectors, it copies 32; LSTMs lose the bits before", right=41)
     _mean_and_seeds(axes, rows[rows.chosen], "Turing machine")
     look = METHODS["Turing machine"]
-    axes.plot([row["length"] for row in past], [row["error"] for row in past], "--", color=look.color,
-              marker=look.marker, markersize=4, label="Turing machine,\none seed")  # fmt: skip
+    axes.plot([row["length"] for row in past], [row["error"] for row in past], ":", color=look.color,
+              marker=look.marker, markersize=4, label="Turing machine,\none, run here")  # fmt: skip
     _lstms(axes, rows, longer)
     axes.axvline(slots, color=EDGE, linewidth=1.2)
     axes.text(slots - 0.3, 0.56, f"{slots} slots", ha="right", color=SOFT, fontsize=9.5)

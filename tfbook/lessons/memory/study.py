@@ -51,7 +51,12 @@ from tfbook.lessons.memory.tables import (
     scoreboard as scoreboard,
     shown as shown,
 )
-from tfbook.lessons.memory.variations import older_table as older_table, plain_bag as plain_bag
+from tfbook.lessons.memory.variations import (
+    aside_table as aside_table,
+    older_counts as older_counts,
+    older_table as older_table,
+    plain_bag as plain_bag,
+)
 from tfbook.models.memory_network import (
     MemoryNetwork,
     ages as ages,

@@ -85,6 +85,39 @@ def right_when_older(model: MemoryNetwork, walks: int) -> list[int]:
     return found
 
 
+def older_counts(reader: MemoryNetwork, runs: DataFrame) -> DataFrame:
+    """The right ones of 40 stories by walks and by age: a reader's, and of three seeds of two trainings."""
+    import pandas as pd
+
+    cells = {("the network of Section 1", walks): [*map(str, right_when_older(reader, walks))] for walks in (1, 2, 3)}
+    for shown, name in {"trained as usual": VARIED[0], "trained on any age": VARIED[3]}.items():
+        for walks in (1, 2, 3):
+            seeds = [older[str(walks)] for older in runs[runs["reader"] == name]["older"]]
+            cells[shown, walks] = [" · ".join(map(str, by)) for by in zip(*seeds, strict=True)]
+    index = pd.MultiIndex.from_tuples([*cells], names=["reader", "walks after the drop"])
+    return pd.DataFrame([*cells.values()], index=index, columns=[f"{by} older" for by in OLDER])
+
+
+def aside_table(reader: MemoryNetwork, aside: str = "Bo laughed.") -> DataFrame:
+    """Of 40 stories for each number of walks: right as they are, and made wrong or right by one more last sentence."""
+    import pandas as pd
+
+    rows = {}
+    for walks in (1, 2, 3):
+        stories = [left_behind(walks, number) for number in range(STORIES_TRIED)]
+        before, after = (
+            [answers(reader, f"{story} {more}", [ASKS])[ASKS] == "the mill" for story in stories]
+            for more in ("", aside)
+        )
+        pairs = [*zip(before, after, strict=True)]
+        rows[walks] = {
+            "right": before.count(True),
+            f"made wrong by “{aside}”": pairs.count((True, False)),
+            "made right": pairs.count((False, True)),
+        }
+    return pd.DataFrame(rows).T.rename_axis("walks after the drop")
+
+
 def walked_long_ago(later: int) -> str:
     """A story in which Ann walks once, and Bo takes so many walks after that."""
     return "Ann went to the mill. " + " ".join(f"Bo went to {LATER[i % len(LATER)]}." for i in range(later))
