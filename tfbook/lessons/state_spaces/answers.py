@@ -31,8 +31,8 @@ takes the long step differs from seed to seed, but once the name has left the fi
 name the state is cleared and written, and the weather passes, as with Section 2's gates.
 
 With $W_\Delta = 0$ the reader is wrong in three to five of ten cases beyond 48 words, in all three seeds worse than
-any Mamba with its own steps. $B$ and $C$ are not needed here: one fact needs no address. (Section 2's gates, with no filter in front, did better than
-Mamba on this task: all right, in all three seeds.)
+any Mamba with its own steps. $B$ and $C$ are not needed here: one fact needs no address. (Section 2's gates, with no filter in front, did better
+than Mamba on this task: all right, in all three seeds.)
 """,
         "selection": r"""
 Little for $\Delta$, much for $B$ and $C$. In the picture each channel has a step of its own, short or long, but the
@@ -43,8 +43,9 @@ trains Mambas that never had it: $W_\Delta = 0$, or one learned $B$ and $C$ for 
 0.88 becomes 0.89 without the first, 0.90 without the second, and 0.91 without both (whole ones of two seeds are
 0.88 and 0.90, so don't rank these).
 
-A Mamba trained with $B$ and $C$ relies on them, and hardly needs them: here fixed decays, the convolution over four words and the gate $g$ do nearly
-as well. So $\Delta$ *can* be a gate: the lantern asks for one, these short stories hardly do.
+A Mamba trained with $B$ and $C$ relies on them, and hardly needs them: here fixed decays, the convolution over four
+words and the gate $g$ do nearly as well. So $\Delta$ *can* be a gate: the lantern asks for one, these short stories
+hardly do.
 """,
         "recall": r"""
 After 500 batches, the matrix of gated linear attention: with 256 numbers (four heads, keys of 8) it answers everything,
