@@ -31,8 +31,8 @@ takes the long step differs from seed to seed, but once the name has left the fi
 name the state is cleared and written, and the weather passes, as with Section 2's gates.
 
 With $W_\Delta = 0$ the reader is wrong in three to five of ten cases beyond 48 words, in all three seeds worse than
-any Mamba with its own steps. $B$ and $C$ are not needed here: one fact needs no address. (Section 2's gates, with no filter in front, did better
-than Mamba on this task: all right, in all three seeds.)
+any Mamba with its own steps. $B$ and $C$ are not needed here: one fact needs no address. (Section 2's gates, with no
+filter in front, did better than Mamba on this task: all right, in all three seeds.)
 """,
         "selection": r"""
 Little for $\Delta$, much for $B$ and $C$. In the picture each channel has a step of its own, short or long, but the
