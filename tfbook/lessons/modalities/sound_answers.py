@@ -29,9 +29,8 @@ SENSE_ANSWERS = {
         "after equal steps is how soon it is learned. Why a CNN and the stream are sooner we have not tested, nor how "
         "many steps our towers would need. (The stream also has another loss, larger word vectors and fixed waves as "
         "positions.)\n\n"
-        "With half the steps, one of two streams was still at 60%: it is learned late, and then suddenly. And the cost "
-        "differs: to compare 1,000 texts with 1,000 images, towers need 2,000 passes and one product of matrices, a "
-        "stream a million passes."
+        "The cost differs, too: to compare 1,000 texts with 1,000 images, towers need 2,000 passes and one product of "
+        "matrices, a stream a million passes."
     ),
     "covered": (
         "Mostly the patches on the two objects, although nobody has said where anything is. But a map does not belong "
