@@ -86,8 +86,11 @@ def test_the_scoreboard_hides_no_table() -> None:
     assert {name for name in board if name.startswith("table")} == {
         "table: ice cream (R²)", "table: wine", "table: breast cancer", "table: diabetes (R²)"
     }  # fmt: skip
-    blocks, line = (board["table: diabetes (R²)"][name] for name in ("our blocks", "classical rival"))
+    blocks, line = (board["table: diabetes (R²)"][name] for name in ("our blocks", "best rival"))
     assert sum(line) > sum(blocks)
+    pairs = [scores for name, scores in board.items() if name.startswith("image")]
+    assert len(pairs) == 3
+    assert all(min(scores["best rival"]) > 0.95 for scores in pairs)
 
 
 def test_the_trivial_score_of_numbers_is_zero() -> None:
@@ -208,7 +211,7 @@ def test_places_keep_steps_apart() -> None:
 
 
 def test_the_scoreboard_draws_every_task() -> None:
-    scores = {"our blocks": [0.9, 0.8], "classical rival": [0.7], "trivial": [0.5]}
+    scores = {"our blocks": [0.9, 0.8], "best rival": [0.7], "trivial": [0.5]}
     axes = figures.draw_scoreboard({"one": scores, "two": scores}).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
     assert len(axes.patches) == 6

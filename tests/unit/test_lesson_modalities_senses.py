@@ -1,9 +1,11 @@
 """Lesson 19's sounds and images with texts: tasks by their definitions, the shipped CLIP at work, what was stored."""
 
+import pandas as pd
 import pytest
 import torch
 
 from tfbook import runtime
+from tfbook.course.cost import parameters
 from tfbook.course.experiments import stored
 from tfbook.course.listening import audio_player
 from tfbook.data.graphs import edge_matrix
@@ -163,6 +165,8 @@ def test_close_ups_hold_no_rare_look() -> None:
     scenes = pictures_and_words.close_ups("train", 50)
     assert not {(scene.objects[0].kind, scene.objects[0].color) for scene in scenes} & RARE
     assert scenes[0].image.shape == (3, 32, 32)
+    rare = pictures_and_words.close_ups("rare", 50)
+    assert {(scene.objects[0].kind, scene.objects[0].color) for scene in rare} == RARE
 
 
 def test_a_few_steps_with_a_readers_loss_train() -> None:
@@ -297,10 +301,24 @@ def test_a_stream_begins_to_choose_captions() -> None:
 
 
 def test_stored_streams_say_what_the_lesson_says() -> None:
-    runs = stored("modalities.order").frame
+    runs = order.all_orders()
     assert order.order_claims(runs)[11] >= SENSE_BOUNDS[11].threshold
+    assert sorted(runs[runs.model == order.CNN_TOWERS].seed) == [1, 2, 3]
     assert runs[runs.model == order.TAUGHT_TOWERS][list(order.SWAPPED)].max(axis=None) < 0.85
     assert list(order.order_table(runs).columns) == ["another color", *order.SWAPPED]
+
+
+def test_only_the_image_tower_of_the_rival_differs() -> None:
+    ours, rival = pictures_and_words.clip(1, side=order.SMALL), order.with_cnn(1)
+    assert parameters(rival.images) <= parameters(ours.images)
+    for name, weight in ours.texts.state_dict().items():
+        torch.testing.assert_close(rival.texts.state_dict()[name], weight)
+
+
+def test_claims_of_made_up_orders_count_the_worst() -> None:
+    rows = [(order.STREAM, 1.0, 0.97), (order.CNN_TOWERS, 0.96, 1.0), (order.TAUGHT_TOWERS, 0.5, 0.5)]
+    runs = pd.DataFrame(rows, columns=["model", *order.SWAPPED])
+    assert order.order_claims(runs) == {11: 0.96}
 
 
 def test_the_diagonal_alone_pushes_twins_apart() -> None:
@@ -331,9 +349,14 @@ def test_stored_rivals_say_what_the_lesson_says() -> None:
     rings = rivals.mean_table(stored("modalities.means").frame, stored("modalities.codes").frame)
     assert list(rings.index[:2]) == ["our blocks along edges", rivals.MEAN]
     assert float(rings.loc[rivals.MEAN, "mean"].strip("%")) > 98
-    towers = stored("modalities.towers").frame.pivot_table(index="seed", columns="model", values="right")
+    runs = order.all_towers()
+    towers = runs.pivot_table(index="seed", columns="model", values="right")
     assert (towers[order.ATTENDING] > towers[order.ALONE]).all()
     assert towers[order.CONVOLVING].min() > 0.95
+    assert towers[order.STAYING].dropna().min() > 0.95
+    ours = runs[runs.model == order.ATTENDING]
+    assert (ours["held back"] < ours["right"]).all()
+    assert list(order.tower_table(runs).columns) == ["looks of training", "held back", "parameters"]
 
 
 @pytest.mark.parametrize("name", list(rivals.EARS))

@@ -27,11 +27,12 @@ same list, so they get the same answer. No training can help. Along the edges ab
 than the classical rule, which takes means of friends again and again.
 """,
         "hops": """
-It rises with each block: 73%, then 86% with two, 88% with four and 90% with six. With one block, a person hears
-friends only, and many have no known friend. Each further block lets news travel one step more.
+For our blocks it rises with each: 73.4%, then 85.6% with two, 88.2% with four and 89.5% with six. With one block, a
+person hears friends only, and many have no known friend. Each further block lets news travel one step more.
 
-Now compare the networks: they are nearly equal. A graph convolution with 4 layers and 3,330 parameters gets 90%, one
-point more than our blocks with ten times as many. Its fixed average is already what this task needs.
+Now compare the networks: they are nearly equal. A graph convolution with 4 layers and 3,330 parameters gets 89.6%, and
+with 6 a little less, 89.0%. Our blocks have ten times as many parameters. Its fixed average is already what this task
+needs.
 """,
         "rings": """
 By nothing. Every node has the same token and two neighbors with the same tokens, so every weighted mean

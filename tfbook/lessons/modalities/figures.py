@@ -230,11 +230,11 @@ def draw_reasons(runs: DataFrame) -> Figure:
 
 
 def draw_scoreboard(board: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """For each task the shares of our blocks, of the classical rival and of the trivial answer: points are seeds."""
+    """For each task the shares of our blocks, of the best rival and of the trivial answer: points are seeds."""
     import matplotlib.pyplot as plt
 
-    looks = {"our blocks": COLORS[0], "classical rival": COLORS[1], "trivial": COLORS[3]}
-    figure, axes = plt.subplots(figsize=(8.8, 5.4), dpi=80)
+    looks = {"our blocks": COLORS[0], "best rival": COLORS[1], "trivial": COLORS[3]}
+    figure, axes = plt.subplots(figsize=(8.8, 6.2), dpi=80)
     for row, scores in enumerate(board.values()):
         for number, (name, color) in enumerate(looks.items()):
             values = 100 * np.asarray(scores[name])

@@ -19,7 +19,7 @@ from tfbook import runtime, training
 from tfbook.attention.masks import Lengths
 from tfbook.course.captioning import images_of
 from tfbook.course.cost import parameters
-from tfbook.course.experiments import experiment
+from tfbook.course.experiments import experiment, stored
 from tfbook.data.scenes import COLORS, GROUNDS, KINDS, RARE, Scene, SceneObject
 from tfbook.data.scenes.corpus import drawn_scenes
 from tfbook.lessons.modalities.pictures_and_words import (
@@ -45,7 +45,7 @@ from tfbook.models.cnn import Cnn
 from tfbook.models.sentence_encoder import mean_pooled
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 SMALL = 32  # pixels of a side
 TAUGHT, ASKED = 2000, 400  # scenes of two objects
@@ -160,29 +160,38 @@ def trained_stream(scenes: Sequence[Scene], *, seed: int, steps: int, size: int,
 
 # ---- experiments -----------------------------------------------------------------------------------------------------
 
-TAUGHT_TOWERS, STREAM = "two towers", "one stream"
+TAUGHT_TOWERS, CNN_TOWERS, STREAM = "two towers", "two towers, CNN for images", "one stream"
 
 
 def _taught(name: str, scenes: Sequence[Scene], seed: int, steps: int, size: int) -> tuple[nn.Module, Score]:
     if name == STREAM:
         stream = trained_stream(scenes, seed=seed, steps=steps, size=size)
         return stream, stream_scorer(stream)
-    model = clip(seed, side=SMALL)
+    model = with_cnn(seed) if name == CNN_TOWERS else clip(seed, side=SMALL)
     train_clip(model, scenes, seed=seed, steps=steps, size=size, lr=2e-3, foils=false_captions)
     return model, scorer(model.eval())
+
+
+def _asked_order(names: Sequence[str], seeds: Sequence[int], steps: int, size: int) -> list[dict[str, Any]]:
+    scenes, asked = with_swaps("train", TAUGHT), with_swaps("test", ASKED)
+    found = []
+    for seed, name in product(seeds, names):
+        model, score = _taught(name, scenes, seed, steps, size)
+        right = {kind: round(share, 4) for kind, share in told_apart(score, asked).items()}
+        found.append({"model": name, "seed": seed, "parameters": parameters(model)} | right)
+    return found
 
 
 @experiment
 def order(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 800, size: int = 32) -> list[dict[str, Any]]:
     """Swapped captions of unseen scenes of two objects, after training with false captions: equal steps and scenes."""
-    scenes, asked = with_swaps("train", TAUGHT), with_swaps("test", ASKED)
-    found = []
-    for seed in seeds:
-        for name in (TAUGHT_TOWERS, STREAM):
-            model, score = _taught(name, scenes, seed, steps, size)
-            right = {kind: round(share, 4) for kind, share in told_apart(score, asked).items()}
-            found.append({"model": name, "seed": seed, "parameters": parameters(model)} | right)
-    return found
+    return _asked_order((TAUGHT_TOWERS, STREAM), seeds, steps, size)
+
+
+@experiment
+def order_cnn(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 800, size: int = 32) -> list[dict[str, Any]]:
+    """The same by two towers of which the one for images is a CNN: the same scenes, false captions, steps and rate."""
+    return _asked_order((CNN_TOWERS,), seeds, steps, size)
 
 
 def diagonal(scores: Float[Tensor, "image text"], same: Bool[Tensor, "image text"]) -> Float[Tensor, ""]:
@@ -199,43 +208,69 @@ def with_cnn(seed: int) -> Clip:
 
 
 ATTENDING, ALONE, CONVOLVING = "your towers, your loss", "the diagonal only", "CNN as the image tower"
+STAYING = "your towers, 720 steps"
+
+
+def _looked_at(names: Sequence[str], seeds: Sequence[int], steps: int, size: int) -> list[dict[str, Any]]:
+    scenes, asked = close_ups("train", 600), {"right": close_ups("test", 200), "held back": close_ups("rare", 200)}
+    found = []
+    for seed, name in product(seeds, names):
+        model = with_cnn(seed) if name == CONVOLVING else clip(seed, side=SMALL)
+        loss = diagonal if name == ALONE else plain_loss
+        train_clip(model, scenes, loss=loss, seed=seed, steps=steps, size=size, lr=2e-3)
+        score = scorer(model.eval())
+        right = {looks: round(zero_shot(score, own)["look"], 4) for looks, own in asked.items()}
+        found.append({"model": name, "seed": seed, "parameters": parameters(model)} | right)
+    return found
 
 
 @experiment
 def towers(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 180, size: int = 48) -> list[dict[str, Any]]:
-    """Zero-shot looks of unseen close-ups after the page's training, with another target and with another tower."""
-    scenes, asked, found = close_ups("train", 600), close_ups("test", 200), []
-    for seed in seeds:
-        for name in (ATTENDING, ALONE, CONVOLVING):
-            model = with_cnn(seed) if name == CONVOLVING else clip(seed, side=SMALL)
-            loss = diagonal if name == ALONE else plain_loss
-            train_clip(model, scenes, loss=loss, seed=seed, steps=steps, size=size, lr=2e-3)
-            look = zero_shot(scorer(model.eval()), asked)["look"]
-            found.append({"model": name, "seed": seed, "parameters": parameters(model), "right": round(look, 4)})
-    return found
+    """Looks of unseen close-ups after the page's training, with another target and with another tower."""
+    return _looked_at((ATTENDING, ALONE, CONVOLVING), seeds, steps, size)
+
+
+@experiment
+def towers_later(seeds: Sequence[int] = (1, 2), *, steps: int = 720, size: int = 48) -> list[dict[str, Any]]:
+    """Looks of unseen close-ups after four times the steps of the page's training."""
+    return _looked_at((STAYING,), seeds, steps, size)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
+def _with_range(shares: Series) -> str:
+    return f"{shares.mean():.0%} ({shares.min():.0%} to {shares.max():.0%})"
+
+
 def tower_table(runs: DataFrame) -> DataFrame:
-    """The share of right descriptions of each variant: the mean over seeds, the smallest, the largest; and its size."""
-    table = runs.groupby("model", sort=False).right.agg(["mean", "min", "max"]).map("{:.0%}".format)
-    table["parameters"] = runs.groupby("model", sort=False).parameters.first().map("{:,}".format)
-    return table
+    """The share of right descriptions, of looks in training and held back: the mean over seeds, and the range; size."""
+    groups = runs.groupby("model", sort=False)
+    table = groups[["right", "held back"]].agg(_with_range)
+    table["parameters"] = groups.parameters.first().map("{:,}".format)
+    return table.rename(columns={"right": "looks of training"})
+
+
+def all_towers() -> DataFrame:
+    """The stored runs of `towers` and of `towers_later` in one table."""
+    import pandas as pd
+
+    return pd.concat([stored(f"modalities.{name}").frame for name in ("towers", "towers_later")])
+
+
+def all_orders() -> DataFrame:
+    """The stored runs of `order` and of `order_cnn` in one table."""
+    import pandas as pd
+
+    return pd.concat([stored(f"modalities.{name}").frame for name in ("order", "order_cnn")])
 
 
 def order_claims(runs: DataFrame) -> dict[int, float]:
-    """The smallest share of swapped captions, of both kinds and all seeds, that the single stream refuses."""
-    return {11: float(runs[runs.model == STREAM][list(SWAPPED)].min(axis=None))}
+    """The smallest share of swapped captions, over kinds and seeds, that a stream or towers with a CNN refuse."""
+    learned = runs[runs.model.isin((STREAM, CNN_TOWERS))]
+    return {11: float(learned[list(SWAPPED)].min(axis=None))}
 
 
 def order_table(runs: DataFrame) -> DataFrame:
     """How often the true caption beats each false one: the mean over seeds, and their range."""
-    import pandas as pd
-
-    shares = runs.groupby("model", sort=False)[["another color", *SWAPPED]].agg(["mean", "min", "max"])
-    kinds = ["another color", *SWAPPED]
-    told = {kind: shares[kind].apply(lambda row: f"{row['mean']:.0%} ({row['min']:.0%} to {row['max']:.0%})", axis=1)
-            for kind in kinds}  # fmt: skip
-    return pd.DataFrame(told)
+    return runs.groupby("model", sort=False)[["another color", *SWAPPED]].agg(_with_range)

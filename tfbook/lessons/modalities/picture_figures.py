@@ -52,8 +52,8 @@ def draw_two_towers(d_shared: int) -> Figure:
     from tfbook.plot import Schematic
 
     picture = Schematic("Two encoders, one space", gap=(34, 22))
-    images = picture.box("4 images", (0, 0), note="3 × 48 × 48")
-    tower = picture.box("image tower", (1, 0), "parameter", note="36 patches, 2 blocks")
+    images = picture.box("4 images", (0, 0), note="3 × 32 × 32")
+    tower = picture.box("image tower", (1, 0), "parameter", note="16 patches, 2 blocks")
     vectors = picture.box("4 unit vectors", (2, 0), "stream", note=f"{d_shared} numbers")
     texts = picture.box("4 captions", (0, 1), note="up to 16 words")
     reader = picture.box("text tower", (1, 1), "parameter", note="words, 2 blocks")

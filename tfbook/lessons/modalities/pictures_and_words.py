@@ -108,8 +108,9 @@ CLOSE = 32  # pixels of the side of a close-up
 
 
 def close_ups(split: str, count: int) -> list[Scene]:
-    """Small images of one large object each, of the looks that the splits "train" and "test" share."""
-    rng, looks = random.Random(f"close-ups {split}"), [(k, c) for k, c in product(KINDS, COLORS) if (k, c) not in RARE]
+    """Small images of one large object each: the looks that "train" and "test" share, or the "rare" ones held back."""
+    rng, held_back = random.Random(f"close-ups {split}"), split == "rare"
+    looks = [(k, c) for k, c in product(KINDS, COLORS) if ((k, c) in RARE) == held_back]
     things, grounds = [], []
     for _ in range(count):
         kind, color = rng.choice(looks)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tfbook.data.spoken import DIGITS, RATE
 from tfbook.models.audio import cut_into_pieces, log_mel, spectrogram
-from tfbook.plot.house import COLORS, INK, SOFT
+from tfbook.plot.house import COLORS, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,27 +140,25 @@ def draw_voices(sounds: Mapping[str, Float[Tensor, "digit time"]]) -> Figure:
 # ---- the contest -----------------------------------------------------------------------------------------------------
 
 
-def draw_digit_contest(rows: DataFrame, *, ours: Sequence[str], chance: float = 0.1) -> Figure:
-    """The share of right digits of each model: a bar for the mean, a dot for each seed; `ours` are Transformers."""
+def draw_digit_contest(rows: DataFrame, *, ours: Sequence[str]) -> Figure:
+    """The share of right digits of each model: a colored dot for the mean, small ones for seeds; `ours` in blue."""
     import matplotlib.pyplot as plt
 
     means = rows.groupby("model").right.mean().sort_values()
     figure, axes = plt.subplots(figsize=(8, 0.34 * len(means) + 1.3), dpi=80)
     for y, (name, mean) in enumerate(means.items()):
         color = COLORS[0] if name in ours else COLORS[1]
-        axes.barh(y, 100 * mean, color=color, height=0.66)
+        axes.plot([100 * mean], [y], "o", color=color, markersize=9)
         seeds = 100 * rows[rows.model == name].right
         if len(seeds) > 1:
-            axes.plot(seeds, [y] * len(seeds), "o", color=INK, markersize=3.5)
-        axes.text(101.5, y, f"{100 * mean:.1f}", va="center", color=color, fontsize=9.5)
-    axes.axvline(100 * chance, color=SOFT, linestyle=":", linewidth=1.2)
+            axes.plot(seeds, [y] * len(seeds), "o", color=INK, markersize=3)
+        axes.text(100.5, y, f"{100 * mean:.1f}", va="center", color=color, fontsize=9.5)
     axes.set_yticks(range(len(means)), list(means.index))
     axes.set(
         title="A recurrent network hears as well, with half the parameters",
         xlabel="% of digits right, 40 held-out speakers",
-        xlim=(0, 108),
+        xlim=(75, 103),
     )
-    axes.grid(visible=False, axis="y")
     return figure
 
 
