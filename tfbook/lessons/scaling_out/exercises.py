@@ -262,7 +262,7 @@ step_time.mistakes(
         "at stage 2 the new weights are gathered, too, once per step behind 1/3 of a microbatch": partial(
             _timed, kind="no weights"
         ),
-        "at stages 0 and 1 gradients are sent once and hide behind backward passes alone: 2/3 of one microbatch": partial(
+        "at stages 0 and 1 gradients are sent once and hide behind one backward pass: 2/3 of a microbatch": partial(
             _timed, kind="all passes"
         ),
         "at stages 0 and 1 gradients are sent once per step, not for each microbatch: divide by microbatches": partial(
