@@ -72,10 +72,11 @@ def order_receiving(machine: int, machines: int) -> list[tuple[str, int]]:
 
 
 def time_with_the_bubble_as_a_share(
-    tokens: float, needed: float, microbatches: int, stages: int, tensor: float, gathers: bool
+    tokens: float, needed: float, microbatches: int, stages: int, tensor: float, zero: int
 ) -> float:
     exposed = max(needed - tokens, 0) / tokens
-    waits = exposed if gathers else exposed * 2 / (3 * microbatches)
+    two = 2 / 3 * max(needed / tokens / 2 - 1, 0) + exposed / (3 * microbatches)
+    waits = exposed if zero == 3 else two if zero == 2 else exposed * 2 / (3 * microbatches)
     return 1 + waits + tensor + (stages - 1) / (stages - 1 + microbatches)
 
 
@@ -137,10 +138,14 @@ def order_by_swapping(machine: int, machines: int) -> list[tuple[str, int]]:
     return both[::-1] if machine & 1 else both
 
 
-def time_by_parts(tokens: float, needed: float, microbatches: int, stages: int, tensor: float, gathers: bool) -> float:
+def time_by_parts(tokens: float, needed: float, microbatches: int, stages: int, tensor: float, zero: int) -> float:
     part = 1 / microbatches
     forward, backward = tokens / 3 * part, 2 * tokens / 3 * part
-    late = max(needed - tokens, 0) / tokens * (microbatches * (forward + backward) if gathers else backward)
+    rest = max(needed - tokens, 0) / tokens
+    scatters = max(needed - 2 * tokens, 0) / (2 * tokens) * microbatches * backward
+    late = [rest * backward, rest * backward, scatters + rest * forward, rest * microbatches * (forward + backward)][
+        zero
+    ]
     return 1 + late / tokens + part * (stages - 1) + tensor
 
 

@@ -1,5 +1,6 @@
 """Lesson 20's study: its model and text, diffs, demonstrations and tables, and what the stored measurement says."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -145,6 +146,11 @@ def test_the_planner_finds_what_llamas_paper_measured() -> None:
     assert table["TFLOP/s"].iloc[1] == pytest.approx(430, rel=0.02)
     for name, plan in plans.items():
         assert table.loc[name, "days"] == pytest.approx(plan.days * plan.slowdown, abs=0.06)
+    assert table.loc["as trained", "days"] == 66.4
+    assert table.loc["sharding alone", "blocks run"] == "forward twice"
+    whole = replace(facts.LLAMA_405B, kind="ZeRO-1")
+    assert (facts.LLAMA_405B.fits, whole.fits) == (True, False)
+    assert whole.bytes_per_chip == pytest.approx(85.1e9, abs=5e7)
     same = [plan for plan in plans.values() if plan.chips == 16_384]
     assert min(same, key=lambda plan: plan.slowdown) is facts.LLAMA_405B
 
@@ -173,6 +179,7 @@ def test_what_is_drawn() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1", "1"]
     plans = {"wire": [Plan(parameters=1e9, tokens=1e9, chips=n) for n in (1, 4)]}
     assert len(figures.draw_speedup(plans, "x").axes[0].lines) == 3
+    assert len(figures.draw_speedup(plans, "x", texts=3).axes[0].lines) == 4
     drawn = figures.draw_overlap({"a": overlap(3, 1.0), "b": overlap(3, 1.0, gathers=True)}, "x")
     assert [len(axes.patches) for axes in drawn.axes] == [9, 14]
     assert len(figures.draw_growth("x").axes[0].texts) == len(facts.GROWTH) + 1

@@ -296,8 +296,8 @@ def test_sending_hides_when_each_chip_reads_enough_tokens() -> None:
         parameters=7e9, tokens=1e11, chips=10, utilization=4e14 / H100.peak, batch=80_000, server=1, kind="ZeRO-1"
     )
     assert plan.tokens_per_copy == 8000
-    assert replace(plan, batch=80_001).hides
-    assert replace(plan, batch=80_001).speedup == 10
+    assert replace(plan, batch=80_010).hides
+    assert replace(plan, batch=80_010).speedup == 10
     crowded = replace(plan, batch=40_000)
     assert not crowded.hides
     assert crowded.speedup == pytest.approx(10 / (1 / 3 + 4 / 3))
@@ -310,6 +310,36 @@ def test_sending_hides_when_each_chip_reads_enough_tokens() -> None:
     assert short.megawatt_hours == pytest.approx(1.5 * plan.megawatt_hours, rel=1e-3)
     with pytest.raises(ValueError, match="not copies of 4 × 1"):
         replace(plan, tensor=4)
+
+
+def test_texts_stay_whole_and_the_fullest_microbatch_is_what_all_wait_for() -> None:
+    plan = Plan(parameters=30e9, tokens=600e9, chips=1024, batch=1e6, text=2048, kind="ZeRO-1", tensor=2, pipeline=16)
+    with pytest.raises(
+        ValueError, match="488 whole texts for 32 copies: at most 16 each, too few for 256 microbatches"
+    ):
+        replace(plan, microbatches=256)
+    assert replace(plan, microbatches=16).waits["no text"] == pytest.approx(32 * 16 / 488 - 1)  # uneven shares
+    assert replace(plan, microbatches=16).tokens_per_microbatch == 2048
+    assert replace(plan, microbatches=9).waits["no text"] == pytest.approx(32 * 9 * 2 / 488 - 1)  # 16 texts in 9
+    eight = replace(plan, tensor=8, pipeline=1)
+    assert eight.tokens_per_copy == 4 * 2048  # 488 texts for 128 copies: the slowest has 4, not 3.8
+    assert eight.waits["no text"] == pytest.approx(512 / 488 - 1)
+    idle = replace(plan, tensor=1, pipeline=1)
+    assert (idle.reading, idle.waits["no text"]) == (488, pytest.approx(1024 / 488 - 1))
+    with pytest.raises(ValueError, match="no whole text of 2,048"):
+        replace(plan, batch=2000)
+
+
+def test_gradients_that_stay_sharded_are_sent_for_each_microbatch() -> None:
+    """Whole gradients are sent once and take their memory; a shard's reduce-scatter comes with every microbatch."""
+    plan = Plan(parameters=7e9, tokens=1e9, chips=64, tensor=8, batch=8 * 4 * 1000, text=1000, microbatches=4)
+    needed = plan.tokens_to_hide / 1000
+    found = {kind: replace(plan, kind=kind) for kind in STAGES}
+    assert found["ZeRO-1"].waits["copies"] == pytest.approx(2 / 3 * (needed - 1) / 4)
+    assert found["ZeRO-2"].waits["copies"] == pytest.approx(2 / 3 * (needed / 2 - 1) + (needed - 1) / 12)
+    assert found["ZeRO-3"].waits["copies"] == pytest.approx(needed - 1)
+    assert found["ZeRO-1"].bytes_by_part["gradients"] == 2 * 7e9 / 8
+    assert found["ZeRO-2"].bytes_by_part["gradients"] == 2 * 7e9 / 64
 
 
 @pytest.mark.parametrize(("layers", "send", "end"), [(4, 1.5, 13.5), (4, 2.0, 14.0), (4, 4.0, 22.0), (1, 5.0, 8.0)])

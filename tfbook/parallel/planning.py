@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from tfbook.checks import check_positive
@@ -192,7 +193,7 @@ class Plan:
     utilization: float = 0.5  # of a chip that isn't waiting
     kind: str = "ZeRO-3"
     batch: float = 4e6  # tokens per step, of all chips together
-    text: int = 1  # tokens of a text, which is never shared by two copies of the model
+    text: int = 1  # tokens of a text, which is never shared by two copies of the model, nor by two microbatches
     tensor: int = 1  # parts of each matrix
     pipeline: int = 1  # stages
     microbatches: int = 1
@@ -209,6 +210,14 @@ class Plan:
         check_positive(tensor=self.tensor, pipeline=self.pipeline, microbatches=self.microbatches, turns=self.turns)
         if self.chips % (self.tensor * self.pipeline):
             raise ValueError(f"{self.chips} chips are not copies of {self.tensor} × {self.pipeline} chips")
+        if self.texts < 1:
+            raise ValueError(f"a batch of {self.batch:,.0f} tokens has no whole text of {self.text:,}")
+        most = ceil(self.texts / self.copies)
+        if self.microbatches > most:
+            raise ValueError(
+                f"{self.texts:,} whole texts for {self.copies:,} copies: at most {most:,} each, "
+                f"too few for {self.microbatches:,} microbatches"
+            )
         if not 0 < self.utilization <= 1:
             raise ValueError(f"utilization is {self.utilization}; expected a share of the peak, 0 to 1")
 
@@ -233,19 +242,24 @@ class Plan:
         return self.chips // (self.tensor * self.pipeline)
 
     @property
-    def reading(self) -> float:
+    def texts(self) -> int:
+        """Whole texts of a batch."""
+        return int(self.batch // self.text)
+
+    @property
+    def reading(self) -> int:
         """Copies that have at least one text to read."""
-        return min(self.copies, self.batch / self.text)
+        return min(self.copies, self.texts)
 
     @property
-    def tokens_per_copy(self) -> float:
-        """Tokens that a copy of the model reads in each step."""
-        return self.batch / self.reading
+    def tokens_per_microbatch(self) -> int:
+        """Tokens of the largest microbatch, for which all wait: ⌈⌈texts / copies⌉ / microbatches⌉ whole texts."""
+        return ceil(ceil(self.texts / self.copies) / self.microbatches) * self.text
 
     @property
-    def tokens_per_microbatch(self) -> float:
-        """Tokens that a copy reads at once."""
-        return self.tokens_per_copy / self.microbatches
+    def tokens_per_copy(self) -> int:
+        """Tokens for which a copy has time in each step: as many as `microbatches` of the largest have."""
+        return self.tokens_per_microbatch * self.microbatches
 
     @property
     def tokens_to_hide(self) -> float:
@@ -262,18 +276,24 @@ class Plan:
     def waits(self) -> dict[str, float]:
         """Seconds per second of computing, by cause: sending between copies, tensor's, the bubble, no text to read.
 
-        Gradients hide behind the last microbatch's backward pass, 2/3 of its time; ZeRO-3 sends in every pass of every
-        microbatch. Not counted: the time for a message to start, and a pipeline's activations.
+        Whole gradients hide behind the last microbatch's backward pass, 2/3 of its time. ZeRO-2 keeps only its shard,
+        so each microbatch sends: a reduce-scatter, half an all-reduce, behind its backward pass; the other half, the
+        new weights, follows once, behind a forward pass. ZeRO-3 sends in every pass of every microbatch. Not counted:
+        the time for a message to start, and a pipeline's activations.
         """
-        short = 0.0 if self.hides else self.tokens_to_hide / self.tokens_per_microbatch - 1
-        sending = short if self.kind == "ZeRO-3" else 2 / 3 * short / self.microbatches
+        needed = self.tokens_to_hide / self.tokens_per_microbatch if self.copies > 1 else 0.0
+        sending = max(0.0, needed - 1)
+        if self.kind == "ZeRO-2":
+            sending = 2 / 3 * max(0.0, needed / 2 - 1) + sending / (3 * self.microbatches)
+        elif self.kind != "ZeRO-3":
+            sending = 2 / 3 * sending / self.microbatches
         speed = self.utilization * self.chip.peak
         tensor = tensor_sending(self.tensor, self.d_model, speed, all_reduce_speed(self.tensor, self.server))
         return {
             "copies": sending,
             "tensor": tensor,
             "bubble": (self.pipeline - 1) / (self.microbatches * self.turns),
-            "no text": self.copies / self.reading - 1,
+            "no text": self.copies * self.tokens_per_copy / (self.texts * self.text) - 1,
         }
 
     @property

@@ -204,38 +204,48 @@ ring_order.mistakes(
 
 @exercise(
     cases=lambda: [
-        (8_000, 2_000, 1, 1, 0.0, True),
-        (2_000, 8_000, 1, 1, 0.0, True),
-        (2_000, 8_000, 4, 1, 0.0, False),
-        (8_192, 9_890, 16, 16, 0.1, False),
-        (4_096, 1_000, 8, 4, 0.25, True),
-        (1_000, 4_000, 2, 3, 0.5, True),
+        (8_000, 2_000, 1, 1, 0.0, 3),
+        (2_000, 8_000, 1, 1, 0.0, 3),
+        (2_000, 8_000, 4, 1, 0.0, 1),
+        (2_000, 8_000, 4, 1, 0.0, 2),
+        (8_192, 9_890, 16, 16, 0.1, 2),
+        (4_096, 1_000, 8, 4, 0.25, 3),
+        (1_000, 4_000, 2, 3, 0.5, 3),
+        (1_000, 4_000, 2, 3, 0.5, 0),
     ],
     hints=[
         "Let computing a step take 1. What doesn't hide of the sending lasts `needed / tokens − 1` times a "
         "microbatch's computing; nothing, if there are tokens enough: `max(0, ...)`.",
-        "ZeRO-3 sends in every pass of every microbatch. Otherwise the gradients are sent once per step and hide "
+        "Stage 3 sends in every pass of every microbatch. At 0 and 1 the gradients are sent once per step and hide "
         "behind the backward pass of the last microbatch: 2/3 of the time of one of `microbatches`.",
+        "At stage 2 a backward pass hides half the bytes, so it needs half the tokens: "
+        "`2 / 3 * max(0, needed / 2 / tokens - 1)`. The other half waits once, behind 1/3 of one microbatch.",
         "The bubble is stages − 1 microbatches long, and computing is `microbatches` long: add their quotient. Add "
         "`tensor`, too.",
     ],
 )
-def step_time(tokens: float, needed: float, microbatches: int, stages: float, tensor: float, gathers: bool) -> float:
+def step_time(tokens: float, needed: float, microbatches: int, stages: float, tensor: float, zero: int) -> float:
     short = max(0.0, needed / tokens - 1)
-    sending = short if gathers else 2 / 3 * short / microbatches
+    sending = 2 / 3 * short / microbatches
+    if zero == 2:
+        sending = 2 / 3 * max(0.0, needed / 2 / tokens - 1) + short / 3 / microbatches
+    if zero == 3:
+        sending = short
     return 1 + sending + (stages - 1) / microbatches + tensor
 
 
 def _timed(
-    tokens: float, needed: float, microbatches: int, stages: float, tensor: float, gathers: bool, kind: str
+    tokens: float, needed: float, microbatches: int, stages: float, tensor: float, zero: int, kind: str
 ) -> float:
     short = needed / tokens - 1
     short = short if kind == "negative" else max(0.0, short)
     short = needed / tokens if kind == "never hides" else short
     once = short if kind == "all passes" else 2 / 3 * short / (1 if kind == "every" else microbatches)
+    half = 2 / 3 * max(0.0, needed / 2 / tokens - 1)
+    two = once if kind == "two as one" else half + (0.0 if kind == "no weights" else short / 3 / microbatches)
     whole = microbatches + stages - 1 if kind == "share" else microbatches
     bubble = 0.0 if kind == "no bubble" else (stages - 1) / whole
-    return 1 + (short if gathers else once) + bubble + (0.0 if kind == "no tensor" else tensor)
+    return 1 + (short if zero == 3 else two if zero == 2 else once) + bubble + (0.0 if kind == "no tensor" else tensor)
 
 
 step_time.mistakes(
@@ -246,10 +256,16 @@ step_time.mistakes(
         "this adds all of the sending; what happens while the GPU computes is free: subtract 1": partial(
             _timed, kind="never hides"
         ),
-        "without ZeRO-3, gradients are sent once and hide behind backward passes alone: 2/3 of one microbatch": partial(
+        "at stage 2 every microbatch sends half an all-reduce: gradients that stay sharded can't wait": partial(
+            _timed, kind="two as one"
+        ),
+        "at stage 2 the new weights are gathered, too, once per step behind 1/3 of a microbatch": partial(
+            _timed, kind="no weights"
+        ),
+        "at stages 0 and 1 gradients are sent once and hide behind one backward pass: 2/3 of a microbatch": partial(
             _timed, kind="all passes"
         ),
-        "without ZeRO-3, gradients are sent once per step, not after each microbatch: divide by microbatches": partial(
+        "at stages 0 and 1 gradients are sent once per step, not for each microbatch: divide by microbatches": partial(
             _timed, kind="every"
         ),
         "(p − 1) / (m + p − 1) is the share of the *whole* time; per second of computing it is (p − 1) / m": partial(

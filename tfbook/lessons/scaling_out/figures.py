@@ -265,8 +265,11 @@ def draw_restart(unbroken: Sequence[float], rows: Sequence[Mapping[str, Any]], t
 # ---- bytes to seconds ------------------------------------------------------------------------------------------------
 
 
-def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str) -> Figure:
-    """Times as fast as one chip, against chips: a line for each wire, a circle where sending stops hiding."""
+def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str, texts: int | None = None) -> Figure:
+    """Times as fast as one chip, against chips: a line for each wire, a circle where sending stops hiding.
+
+    Dotted: as many chips as the batch has `texts`.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4))
@@ -281,6 +284,8 @@ def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str) -> Figure:
         axes.annotate(
             f"{last:,.0f} GPUs", (last, last), xytext=(9, -9), textcoords="offset points", fontsize=9.5, color=color
         )
+    if texts is not None:
+        axes.axvline(texts, color=EDGE, linestyle=":", linewidth=1.2, label="one text for each GPU")
     axes.set(xscale="log", yscale="log", title=title, xlabel="GPUs", ylabel="times as fast as one")
     ticks = [1, 10, 100, 1000, 10_000]
     axes.set_xticks(ticks, [f"{n:,}" for n in ticks])

@@ -279,12 +279,13 @@ def cut_table(plans: Mapping[str, Plan], step_time: Callable[..., float]) -> Dat
         tensor = plan.waits["tensor"]
         sizes = plan.tokens_per_microbatch, plan.tokens_to_hide, plan.microbatches
         # Interleaved, a chip's stages are as many times shorter, and so is the bubble.
-        time = step_time(*sizes, 1 + (plan.pipeline - 1) / plan.turns, tensor, plan.kind == "ZeRO-3")
-        time = (time + plan.recompute / 3) * plan.copies / plan.reading
+        time = step_time(*sizes, 1 + (plan.pipeline - 1) / plan.turns, tensor, STAGES.index(plan.kind))
+        time = (time + plan.recompute / 3) * (1 + plan.waits["no text"])
         rows[name] = {
             "copies × tensor × pipeline": f"{plan.copies:,} × {plan.tensor} × {plan.pipeline}",
             "GB per GPU": round(plan.bytes_per_chip / 1e9, 1),
             "GPUs with a text": f"{plan.reading / plan.copies:.1%}",
+            "blocks run": "forward twice" if plan.recompute else "forward once",
             "time of a step": round(time, 2),
             "TFLOP/s": round(plan.utilization * plan.chip.peak / time / 1e12),
             "days": round(plan.days * time, 1),
@@ -302,12 +303,12 @@ def plan_table(plan: Plan) -> DataFrame:
         "days": f"{plan.days * plan.slowdown:,.1f}",
         "rent": f"${plan.rent:,.0f}",
         "electricity": f"{plan.megawatt_hours:,.1f} MWh, ${plan.power_bill:,.0f}",
-        "on each chip": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}",
+        "on each GPU": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}",
         "of it, activations": f"{plan.bytes_by_part['activations'] / 1e9:,.1f} GB",
         "fits": "yes" if plan.fits else "no",
         "tokens per copy and microbatch": f"{plan.tokens_per_microbatch:,.0f}; hides with {plan.tokens_to_hide:,.0f}",
         "waits, per second of computing": waits or "nothing",
-        "chips work as": f"{plan.speedup:,.0f} of {plan.chips:,}",
+        "as fast as": f"{plan.speedup:,.0f} GPUs that never wait, of {plan.chips:,}",
     }
     return pd.DataFrame({"": lines})
 
