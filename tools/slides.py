@@ -263,7 +263,8 @@ def bring_reveal(folder: Path) -> None:
             if (found := NEEDED.fullmatch(member.name)) and (content := archive.extractfile(member)):
                 target = folder / found[1]
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content.read())
+                with files.atomic_write(target) as beside:
+                    beside.write(content.read())
 
 
 def main() -> None:

@@ -71,7 +71,7 @@ def good() -> NotebookNode:
     """A lesson that keeps every rule."""
     woven = "tfbook.text.bpe.merge"
     book = notebook(
-        prose(f"# 01 · Can it pass?\n\n{BADGE}\n\n*Reading 5 minutes · runs at once*"),
+        prose(f"# 01 · Can it pass?\n\n{BADGE}\n\n*Core: 5 minutes · exercises: 25 minutes · runs in a second*"),
         code(weave.SETUP_CELL.read_text(encoding="utf-8").rstrip()),
         code("steps = runtime.pick(quick=1, cpu=2, gpu=3)"),
         prose("## First section\n\n![a cat](../README.md)"),
@@ -243,7 +243,7 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.has_code_laid_out, cell(5, source="x  =  1"), "cell 5: its code is laid out differently by `make tidy`"),
     (rules.keeps_its_answers, answer(stream("\n1.5 times as long\n")), "shows '1.5 times as long' while collapsed"),
     (rules.keeps_its_answers, answer(display(text_html="<b>longer</b>")), "shows '<b>longer</b>' while collapsed"),
-    (rules.states_its_minutes, replace("Reading 5", "Reading 50"), "reading takes 50 minutes; run"),
+    (rules.states_its_minutes, replace("Core: 5 ", "Core: 50 "), "says (50, 25) minutes of core and exercises; run"),
     (rules.has_narrow_code, cell(5, source="x" * 96), "cell 5: 96 characters in 'xxxx"),
     (rules.has_narrow_code, replace("i += 2", "i += 2" + 90 * " "), "; shorten it in the package"),
     (

@@ -153,7 +153,10 @@ def test_only_a_published_release_goes_to_pypi_and_without_a_token() -> None:
     assert [name for name, job in jobs.items() if "id-token" in job["permissions"]] == ["publish"]
     assert jobs["publish"]["environment"]["name"] == "pypi"
     texts = {path.name: path.read_text(encoding="utf-8") for path in WORKFLOWS}
-    assert [name for name, text in texts.items() if "secrets." in text or "id-token" in text] == ["release.yml"]
+    assert [name for name, text in texts.items() if "secrets." in text or "id-token" in text] == [
+        "release.yml",
+        "site.yml",  # to GitHub Pages
+    ]
     assert [name for name, text in texts.items() if "pypi-publish" in text] == ["release.yml"]
     bare = run(sys.executable, "-I", "-S", "tools/release.py", "--check", "v0.0.0")
     assert "the tag is v0.0.0, but tfbook/__init__.py names" in bare.stderr

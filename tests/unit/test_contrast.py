@@ -108,6 +108,7 @@ GROUNDS = {  # of boxes and cells, and what only separates or decorates
         *("#cfe2f3", "#f9d9c0", "#e0d0ea", "#d5e8d4", "#f3e6b8", "#dcdfe3", "#b9a7cf"),
     ),
     "lesson 16: what is rejected, hatched, with a border": ("#d4d8dd",),
+    "lesson 17: words that see a name through the filter": ("#f2b8a8",),
     "lesson 17: places that an output doesn't see, and words that left the state": ("#d5dae0", "#9aa3ad"),
     "lesson 17: pixels seen and not seen, beside each other": ("#8fb8dd", "#e59a86"),
     "lesson 18: attention elsewhere, and lengths that training saw": ("#d5d9de", "#eef1f4"),

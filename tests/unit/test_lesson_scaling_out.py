@@ -9,7 +9,7 @@ import torch
 from tfbook.course.experiments import stored
 from tfbook.lessons.scaling_out import exercises as ex, facts, figures, study
 from tfbook.parallel.launch import Launched
-from tfbook.parallel.overlap import overlap
+from tfbook.parallel.overlap import step_timeline
 from tfbook.parallel.planning import DOUBLE, PARTS, STAGES, Plan, held_numbers, memory_by_part, wire_bytes
 from tfbook.parallel.schedules import gpipe, one_forward_one_backward
 from tfbook.parallel.wire import Wire
@@ -180,6 +180,6 @@ def test_what_is_drawn() -> None:
     plans = {"wire": [Plan(parameters=1e9, tokens=1e9, chips=n) for n in (1, 4)]}
     assert len(figures.draw_speedup(plans, "x").axes[0].lines) == 3
     assert len(figures.draw_speedup(plans, "x", texts=3).axes[0].lines) == 4
-    drawn = figures.draw_overlap({"a": overlap(3, 1.0), "b": overlap(3, 1.0, gathers=True)}, "x")
+    drawn = figures.draw_overlap({"a": step_timeline(3, 1.0), "b": step_timeline(3, 1.0, gathers=True)}, "x")
     assert [len(axes.patches) for axes in drawn.axes] == [9, 14]
     assert len(figures.draw_growth("x").axes[0].texts) == len(facts.GROWTH) + 1

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tfbook.models.gpt import GPT2, Gpt
 from tfbook.parallel.data import data_parallel
-from tfbook.parallel.overlap import overlap
+from tfbook.parallel.overlap import step_timeline
 from tfbook.parallel.passes import copied, gathered, summed
 from tfbook.parallel.pipeline import Stage, pipeline, put_together, tied
 from tfbook.parallel.planning import (
@@ -345,7 +345,7 @@ def test_gradients_that_stay_sharded_are_sent_for_each_microbatch() -> None:
 @pytest.mark.parametrize(("layers", "send", "end"), [(4, 1.5, 13.5), (4, 2.0, 14.0), (4, 4.0, 22.0), (1, 5.0, 8.0)])
 def test_gradients_hide_behind_the_backward_pass(layers: int, send: float, end: float) -> None:
     """One layer's sending sticks out if it takes at most a backward pass; else all that the wire has to do."""
-    jobs = overlap(layers, send)
+    jobs = step_timeline(layers, send)
     assert max(job.end for job in jobs) == end
     assert end == layers + 2 + layers * send if send >= 2 else end == 3 * layers + send
     sent = {job.layer: job.start for job in jobs if job.kind == "send"}
@@ -354,7 +354,7 @@ def test_gradients_hide_behind_the_backward_pass(layers: int, send: float, end: 
 
 @pytest.mark.parametrize("send", [0.5, 2.0, 6.0])
 def test_weights_arrive_before_they_are_used_and_the_wire_does_one_thing_at_a_time(send: float) -> None:
-    jobs = overlap(4, send, gathers=True)
+    jobs = step_timeline(4, send, gathers=True)
     for wire in (False, True):
         mine = sorted((job.start, job.end) for job in jobs if job.wire == wire)
         assert all(after[0] >= before[1] for before, after in itertools.pairwise(mine))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tfbook.checks import check_positive
 
 
-class Job(NamedTuple):
+class Stint(NamedTuple):
     """Something that the GPU or its wire does; `kind` is forward, backward, gather or send."""
 
     wire: bool
@@ -17,7 +17,7 @@ class Job(NamedTuple):
     end: float
 
 
-def overlap(layers: int, send: float, *, gathers: bool = False) -> list[Job]:
+def step_timeline(layers: int, send: float, *, gathers: bool = False) -> list[Stint]:
     """One step: a layer's forward pass takes 1, its backward pass 2, sending its gradient `send`, one after another.
 
     With `gathers`, as ZeRO-3: a layer's weights are fetched before each pass, while the layer before is computed, and
@@ -27,15 +27,15 @@ def overlap(layers: int, send: float, *, gathers: bool = False) -> list[Job]:
     check_positive(layers=layers)
     if send <= 0:
         raise ValueError(f"send is {send}; expected a time")
-    jobs: list[Job] = []
+    jobs: list[Stint] = []
     order = [("forward", layer) for layer in range(layers)]
     order += [("backward", layer) for layer in reversed(range(layers))]
     done = free = began = 0.0  # when the GPU has done its last pass, the wire is free, the last pass began
-    late: Job | None = None  # a gradient that goes out after the next layer's weights were asked for
+    late: Stint | None = None  # a gradient that goes out after the next layer's weights were asked for
 
     def on_the_wire(kind: str, layer: int, ready: float, length: float) -> float:
         start = max(free, ready)
-        jobs.append(Job(True, kind, layer, start, start + length))
+        jobs.append(Stint(True, kind, layer, start, start + length))
         return start + length
 
     for kind, layer in order:
@@ -45,7 +45,7 @@ def overlap(layers: int, send: float, *, gathers: bool = False) -> list[Job]:
         if late:
             free = on_the_wire("send", late.layer, late.end, send / 2 if gathers else send)
         began, done = done, done + (1 if kind == "forward" else 2)
-        jobs.append(Job(False, kind, layer, began, done))
+        jobs.append(Stint(False, kind, layer, began, done))
         late = jobs[-1] if kind == "backward" else None
     on_the_wire("send", 0, done, send / 2 if gathers else send)
     return jobs

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.scaling_out.facts import GROWTH
-from tfbook.parallel.overlap import Job
+from tfbook.parallel.overlap import Stint
 from tfbook.parallel.planning import Plan
 from tfbook.parallel.schedules import Schedule, timetable
 from tfbook.plot.curves import label_ends
@@ -298,7 +298,7 @@ def draw_speedup(plans: Mapping[str, Sequence[Plan]], title: str, texts: int | N
 # ---- sending beside computing ----------------------------------------------------------------------------------------
 
 
-def draw_overlap(panels: Mapping[str, Sequence[Job]], title: str) -> Figure:
+def draw_overlap(panels: Mapping[str, Sequence[Stint]], title: str) -> Figure:
     """A GPU's passes and what is on its wire below, in time: one color for each layer; hatched: weights that arrive."""
     import matplotlib.pyplot as plt
 
