@@ -32,6 +32,7 @@ NBVAL = $(ANOTHER_MACHINE) OMP_NUM_THREADS=$(THREADS) $(PY) -m pytest --nbval --
 export GOMP_SPINCOUNT ?= 2000
 # PyTorch's own index has builds without the libraries of GPUs: 0.2 instead of 6 GB. Only Linux needs to be told.
 CPU_INDEX = https://download.pytorch.org/whl/cpu
+SPHINX = OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -d docs/_build/doctrees
 # What a machine without network has: no mirror, no cache, the corpora that ship.
 OFFLINE = unset TFBOOK_MIRROR TFBOOK_REAL; rm -rf $(VENV)/no-data; mkdir $(VENV)/no-data; \
     export TFBOOK_OFFLINE=1 TFBOOK_SCALE=cpu TFBOOK_DATA="$$PWD/$(VENV)/no-data"
@@ -132,7 +133,7 @@ slides: $(VENV)/lab.stamp ## Write a lesson's headings, figures, formulas and pr
 
 site: $(VENV)/site.stamp ## Make the web site from the executed lessons, in docs/_build/html, with no warning
 	@rm -rf docs/_build/html docs/_build/extra docs/_build/doctrees
-	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -d docs/_build/doctrees -b html docs docs/_build/html
+	@$(OFFLINE); $(SPHINX) -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 pdf: site ## Print each lesson into docs/_build/pdf, by headless Chromium (N=01 for one)
@@ -140,7 +141,7 @@ pdf: site ## Print each lesson into docs/_build/pdf, by headless Chromium (N=01 
 
 epub: $(VENV)/site.stamp ## Make the whole course one book, docs/_build/epub/tfbook.epub
 	@rm -rf docs/_build/epub
-	@$(OFFLINE); OMP_NUM_THREADS=1 $(PY) -m sphinx -q -W --keep-going -j 2 -d docs/_build/doctrees -b epub docs docs/_build/epub
+	@$(OFFLINE); $(SPHINX) -b epub docs docs/_build/epub
 	@echo "docs/_build/epub/tfbook.epub"
 
 test-site: site epub $(VENV)/test.stamp ## Look at every page of the site in Chromium: links, console, keyboard, search, axe

@@ -35,7 +35,7 @@ NOT_SAID = re.compile(  # formulas, tables and tags in HTML
     r"<math\b.*?</math>|<table>.*?</table>|<[^>]*>", re.DOTALL
 )
 FACTS = re.compile(r"^\*Core: (\d+) minutes · exercises: (\d+) minutes · runs in ", re.MULTILINE)
-EXERCISE = re.compile(r"^### Exercise \d+ ·.* (\d+) min$", re.MULTILINE)
+EXERCISE = re.compile(r"^#{3,4} Exercise \d+ · .* · (\d+) min$", re.MULTILINE)
 WORDS_PER_MINUTE = 200
 ROUND_TO = 5  # minutes
 TABLE = "study.CLAIMS.table()"  # a cell that shows a closed table is no code to read
@@ -102,9 +102,13 @@ def stated_minutes(notebook: NotebookNode) -> tuple[int, int] | None:
 
 def minutes_to_state(notebook: NotebookNode) -> tuple[int, int]:
     """The minutes of core and exercises, rounded as the line of facts has them."""
-    core = measure(core_and_rest(notebook)[0]).minutes
-    exercises = sum(int(found) for cell in notebook.cells for found in EXERCISE.findall(cell.source))
+    core, exercises = measure(core_and_rest(notebook)[0]).minutes, sum(exercise_minutes(notebook))
     return ROUND_TO * round(core / ROUND_TO), ROUND_TO * round(exercises / ROUND_TO)
+
+
+def exercise_minutes(notebook: NotebookNode) -> list[int]:
+    """The minutes of each exercise, as its heading says."""
+    return [int(minutes) for cell in notebook.cells for minutes in EXERCISE.findall(cell.source)]
 
 
 def state(path: Path) -> None:

@@ -173,7 +173,7 @@ def add_block(found: list[Slide], page: str) -> None:
 
 def is_prose(block: str) -> bool:
     """Whether a block is text to say."""
-    return not block.startswith(("[![", "*Core", "*Reading", "|", "<"))
+    return not block.startswith(("[![", "*Core", "|", "<"))
 
 
 def add_prose(slide: Slide, block: str) -> None:

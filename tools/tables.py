@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
+from typing import NamedTuple
 
 import address
 import book
+import measure
 import nbformat
 
 from tfbook.course.lessons import LESSONS, Lesson
@@ -24,7 +26,6 @@ from tfbook.files import write_text
 TABLE = re.compile(r"(?<=<!-- lessons -->\n\n).*?(?=\n\n<!-- end of lessons -->)", re.DOTALL)
 TEACHING = Path("docs", "teaching")
 PATH = re.compile(r"(\*\*Lessons\*\* ([\d, ]+)) · reading .*$", re.MULTILINE)
-EXERCISE = re.compile(r"^#{3,4} Exercise \d+ · .* · (\d+) min$", re.MULTILINE)
 NEEDS = re.compile(r"^\*.* needs lessons? (.*)\*$", re.MULTILINE)
 NEXT = "<!-- next -->"
 MAP = re.compile(r"(?<=^LESSONS = \(\n).*?(?=^\)$)", re.DOTALL | re.MULTILINE)
@@ -49,46 +50,51 @@ def start_table(lessons: Sequence[Lesson]) -> str:
     return "\n".join(lines)
 
 
-def hours_table(lessons: Sequence[Lesson]) -> str:
+class Facts(NamedTuple):
+    """Stated by a lesson itself: the minutes of each exercise, and the numbers of the lessons that it needs."""
+
+    exercises: list[int]
+    needs: list[str]
+
+
+def facts_of(lessons: Sequence[Lesson]) -> dict[Lesson, Facts]:
+    """What each written lesson states; every notebook is read once."""
+    notebooks = {each: book.read(book.NOTEBOOKS / f"{each.name}.ipynb") for each in lessons if each.minutes is not None}
+    return {
+        lesson: Facts(
+            measure.exercise_minutes(notebook),
+            re.findall(r"\[(\d\d)\]", " ".join(line for cell in notebook.cells for line in NEEDS.findall(cell.source))),
+        )
+        for lesson, notebook in notebooks.items()
+    }
+
+
+def hours_table(facts: Mapping[Lesson, Facts]) -> str:
     """The table for instructors: minutes of reading and of the exercises, as the lessons state them."""
     lines = ["| | lesson | reading | exercises | together | needs |", "|---|---|---:|---:|---:|---|"]
-    written = [lesson for lesson in lessons if lesson.minutes is not None]
-    for lesson in written:
-        count, minutes = exercise_minutes(lesson)
-        needs = ", ".join(re.findall(r"\[(\d\d)\]", " ".join(NEEDS.findall(source_of(lesson)))))
-        reading, together = hours_of([lesson])
+    for lesson, (exercises, needs) in facts.items():
         lines.append(
             f"| {lesson.number:02} | {link(lesson, '../../notebooks/')} | {lesson.minutes} min "
-            f"| {count}, {minutes} min | {together} | {needs} |"
+            f"| {len(exercises)}, {sum(exercises)} min | {hours_of({lesson: facts[lesson]})[1]} | {', '.join(needs)} |"
         )
-    reading, together = hours_of(written)
-    count, minutes = (sum(each) for each in zip(*map(exercise_minutes, written), strict=True))
-    lines.append(f"| | all | {reading} | {count}, {hours(minutes)} | {together} | |")
+    reading, together = hours_of(facts)
+    minutes = [each for exercises, _ in facts.values() for each in exercises]
+    lines.append(f"| | all | {reading} | {len(minutes)}, {hours(sum(minutes))} | {together} | |")
     return "\n".join(lines)
 
 
-def source_of(lesson: Lesson) -> str:
-    """All cells of a lesson, as one text."""
-    return "\n".join(cell.source for cell in book.read(book.NOTEBOOKS / f"{lesson.name}.ipynb").cells)
-
-
-def exercise_minutes(lesson: Lesson) -> tuple[int, int]:
-    """The number of a lesson's exercises, and their minutes."""
-    minutes = [int(each) for each in EXERCISE.findall(source_of(lesson))]
-    return len(minutes), sum(minutes)
-
-
-def hours_of(lessons: Sequence[Lesson]) -> tuple[str, str]:
+def hours_of(facts: Mapping[Lesson, Facts]) -> tuple[str, str]:
     """Hours of reading, and of reading and exercises together."""
-    reading = sum(lesson.minutes or 0 for lesson in lessons)
-    return hours(reading), hours(reading + sum(exercise_minutes(lesson)[1] for lesson in lessons))
+    reading = sum(lesson.minutes or 0 for lesson in facts)
+    return hours(reading), hours(reading + sum(sum(exercises) for exercises, _ in facts.values()))
 
 
-def with_hours(page: str, lessons: Sequence[Lesson]) -> str:
+def with_hours(page: str, lessons: Sequence[Lesson], facts: Mapping[Lesson, Facts]) -> str:
     """A page of reading paths, each with the hours of its lessons."""
 
     def stated(found: re.Match[str]) -> str:
-        reading, together = hours_of([lessons[int(number)] for number in found[2].split(", ")])
+        chosen = [lessons[int(number)] for number in found[2].split(", ")]
+        reading, together = hours_of({lesson: facts[lesson] for lesson in chosen})
         return f"{found[1]} · reading {reading}, with exercises {together}"
 
     return PATH.sub(stated, page)
@@ -116,10 +122,11 @@ def outdated(lessons: Sequence[Lesson]) -> dict[Path, str]:
     """The files whose table differs from the map, each with the text that it should have."""
     readme = book.ROOT / "README.md"
     expected = {readme: TABLE.sub(lambda _: readme_table(lessons), readme.read_text(encoding="utf-8"))}
+    facts = facts_of(lessons) if (book.ROOT / TEACHING).is_dir() else {}
     if (page := book.ROOT / TEACHING / "index.md").is_file():
-        expected[page] = TABLE.sub(lambda _: hours_table(lessons), page.read_text(encoding="utf-8"))
+        expected[page] = TABLE.sub(lambda _: hours_table(facts), page.read_text(encoding="utf-8"))
     if (page := book.ROOT / TEACHING / "paths.md").is_file():
-        expected[page] = with_hours(page.read_text(encoding="utf-8"), lessons)
+        expected[page] = with_hours(page.read_text(encoding="utf-8"), lessons, facts)
     for lesson in lessons:
         path = book.NOTEBOOKS / f"{lesson.name}.ipynb"
         if lesson.written and re.search("<!-- (lessons|next) -->", path.read_text(encoding="utf-8")):

@@ -20,7 +20,7 @@ from tfbook.attention.masks import Lengths
 from tfbook.course.captioning import images_of
 from tfbook.course.cost import parameters
 from tfbook.course.experiments import experiment, stored
-from tfbook.data.scenes import COLORS, GROUNDS, KINDS, RARE, Scene, SceneObject
+from tfbook.data.scenes import GROUNDS, Scene, SceneObject
 from tfbook.data.scenes.corpus import drawn_scenes
 from tfbook.lessons.modalities.pictures_and_words import (
     D_SHARED,
@@ -30,6 +30,7 @@ from tfbook.lessons.modalities.pictures_and_words import (
     Score,
     clip,
     close_ups,
+    looks_of,
     plain_loss,
     recipe,
     scorer,
@@ -95,8 +96,7 @@ def stream_scorer(model: OneStream) -> Score:
 
 def with_swaps(split: str, count: int) -> list[Scene]:
     """Small scenes of two large objects of different kinds and colors, side by side or one above the other."""
-    rng = random.Random(f"two objects {split}")
-    looks = [(kind, color) for kind, color in product(KINDS, COLORS) if (kind, color) not in RARE]
+    rng, looks = random.Random(f"two objects {split}"), looks_of()
     things: list[list[SceneObject]] = []
     grounds: list[str] = []
     while len(things) < count:

@@ -107,10 +107,14 @@ def batches(
 CLOSE = 32  # pixels of the side of a close-up
 
 
+def looks_of(*, held_back: bool = False) -> list[tuple[str, str]]:
+    """Kind and color of each look in training, or of those that are held back."""
+    return [look for look in product(KINDS, COLORS) if (look in RARE) == held_back]
+
+
 def close_ups(split: str, count: int) -> list[Scene]:
     """Small images of one large object each: the looks that "train" and "test" share, or the "rare" ones held back."""
-    rng, held_back = random.Random(f"close-ups {split}"), split == "rare"
-    looks = [(k, c) for k, c in product(KINDS, COLORS) if ((k, c) in RARE) == held_back]
+    rng, looks = random.Random(f"close-ups {split}"), looks_of(held_back=split == "rare")
     things, grounds = [], []
     for _ in range(count):
         kind, color = rng.choice(looks)
