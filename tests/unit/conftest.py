@@ -50,6 +50,18 @@ def float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
+def house_style() -> Iterator[None]:
+    """The style in which lessons draw, taken back afterward: a later test may look for a title in the middle."""
+    import matplotlib as mpl
+
+    from tfbook import plot
+
+    with mpl.rc_context():
+        plot.style()
+        yield
+
+
+@pytest.fixture
 def ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """In training, the host runs ahead of the CPU as it does of CUDA, looks every third step, and pads vocabularies."""
     monkeypatch.setattr(loop, "RUNS_AHEAD", ("cpu",))

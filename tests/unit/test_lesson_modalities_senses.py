@@ -25,7 +25,6 @@ from tfbook.lessons.modalities.rings import new_ring_reader, train_rings
 from tfbook.lessons.modalities.sound_answers import SENSE_ANSWERS
 from tfbook.lessons.modalities.sound_claims import SENSE_BOUNDS
 from tfbook.models.audio import log_mel
-from tfbook.plot import style
 
 pytestmark = pytest.mark.usefixtures("float32")
 
@@ -233,10 +232,9 @@ def test_stored_contest_says_what_the_lesson_says() -> None:
 # ---- figures and texts -----------------------------------------------------------------------------------------------
 
 
-def test_figures_draw(clip) -> None:
+def test_figures_draw(clip, house_style) -> None:
     import matplotlib.pyplot as plt
 
-    style()
     result = sound.read_back(sound.listener(), 12, Voice())
     rows = stored("modalities.digits").frame
     contest = stored("modalities.images_and_captions").frame

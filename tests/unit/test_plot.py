@@ -5,7 +5,7 @@ import html
 import io
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 
 import IPython.display
@@ -24,6 +24,8 @@ from PIL import Image
 from tfbook import plot
 from tfbook.generation.search import BeamStep, gnmt_penalty
 from tfbook.plot.bars import grouped_bars
+
+pytestmark = pytest.mark.usefixtures("house_style")
 
 SOURCE, TARGET = ("the", "black", "cat", "."), ("le", "chat", "noir")
 WEIGHTS = torch.softmax(3 * torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
@@ -67,15 +69,6 @@ DRAWINGS: dict[str, Callable[[Axes], None]] = {
     "tree of a beam": lambda axes: plot.beam_tree(axes, BEAM, WORDS.__getitem__, title="A beam of two"),
     "rows of tokens": lambda axes: plot.token_rows(axes, ROWS, title="Two ways of cutting"),
 }
-
-
-@pytest.fixture(autouse=True)
-def house_style() -> Iterator[None]:
-    """The style in which lessons draw, taken back afterwards, figures closed."""
-    with mpl.rc_context():
-        plot.style()
-        yield
-    plt.close("all")
 
 
 @pytest.fixture
