@@ -277,7 +277,7 @@ def edge_claims(model: nn.Module) -> dict[int, float]:
 def hop_claims(runs: DataFrame) -> dict[int, float]:
     """The gain of our blocks from one layer to four, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("layers")["right"]
-    return {4: ours.min()[4] - ours.max()[1]}
+    return {12: ours.min()[4] - ours.max()[1]}
 
 
 def line_claims(runs: DataFrame) -> dict[int, float]:

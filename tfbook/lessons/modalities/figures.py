@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +22,6 @@ from tfbook.lessons.modalities.picture_figures import (
     PICTURE_ALTS as PICTURE_ALTS,
     draw_found as draw_found,
     draw_places as draw_places,
-    draw_similarities as draw_similarities,
     draw_swaps as draw_swaps,
     draw_two_towers as draw_two_towers,
 )
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
+    from tfbook.lessons.modalities.board import BoardRow
+
 CONTEST_COLORS = {
     "FT-Transformer": COLORS[0],
     "boosted trees": COLORS[1],
@@ -49,7 +50,7 @@ CONTEST_COLORS = {
     "trivial": COLORS[3],
 }
 FIGURE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
-    "tables": "Test scores on wine, breast cancer and diabetes, a point for each of three splits and four models.",
+    "tables": "Differences of test scores on three tables: the linear model is level or ahead in eight of nine splits.",
     "reasons": "R² of four models at the stand: as it is, with 16 useless columns, and with its axes turned.",
     "hops": "Right clubs against 1, 2, 4 and 6 layers for three kinds of networks; all lines rise up to four layers.",
     "codes": "Right rings of three readers: with neighbors only, with Laplacian vectors, with return probabilities.",
@@ -203,14 +204,24 @@ def _points(axes: Axes, runs: DataFrame, group: str, order: Sequence[str]) -> No
 
 
 def draw_tables(runs: DataFrame) -> Figure:
-    """Test scores by table: accuracy where labels are asked, R² of diabetes."""
+    """FT-Transformer's test score minus each rival's on the same split, by table: points are splits."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8.4, 4))
-    _points(axes, runs, "table", list(runs["table"].unique()))
-    axes.set(ylabel="test score (accuracy, or R²)", ylim=(-0.12, 1.12))
-    axes.set_title("On small tables nobody is far ahead of a linear model")
-    axes.legend(frameon=False, loc="lower left", fontsize=9.5)
+    scores = runs.pivot_table(index=["table", "seed"], columns="model", values="test")
+    tables = list(runs["table"].unique())
+    figure, axes = plt.subplots(figsize=(7.8, 3.2), dpi=85)
+    for number, rival in enumerate(("linear model", "boosted trees")):
+        leads, color = scores["FT-Transformer"] - scores[rival], CONTEST_COLORS[rival]
+        for place, table in enumerate(tables):
+            y = [-place + (0.5 - number) * 0.3 + (0.5 - seed / (len(leads[table]) - 1)) * 0.12 for seed in range(3)]
+            axes.scatter(leads[table], y, s=42, color=color, marker="os"[number], label=rival if not place else "_")
+    axes.axvline(0, color=INK, linewidth=1.2)
+    axes.set(yticks=[-place for place in range(len(tables))], ylim=(0.5 - len(tables), 0.5), xlim=(-0.15, 0.12))
+    axes.set_yticklabels([f"{name} ({'R²' if name == 'diabetes' else 'accuracy'})" for name in tables])
+    axes.set_xlabel("FT-Transformer minus rival (left: behind, right: ahead)")
+    axes.set_title("On small tables it is seldom ahead of a straight line")
+    axes.grid(visible=False, axis="y")
+    axes.legend(frameon=False, title="rival", loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
@@ -229,22 +240,26 @@ def draw_reasons(runs: DataFrame) -> Figure:
 # ---- the scoreboard --------------------------------------------------------------------------------------------------
 
 
-def draw_scoreboard(board: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
-    """For each task the shares of our blocks, of the best rival and of the trivial answer: points are seeds."""
+def draw_scoreboard(board: Sequence[BoardRow]) -> Figure:
+    """For each task our blocks, the best rival by its name, and the trivial answer: points are seeds or splits."""
     import matplotlib.pyplot as plt
 
     looks = {"our blocks": COLORS[0], "best rival": COLORS[1], "trivial": COLORS[3]}
-    figure, axes = plt.subplots(figsize=(8.8, 6.2), dpi=80)
-    for row, scores in enumerate(board.values()):
-        for number, (name, color) in enumerate(looks.items()):
-            values = 100 * np.asarray(scores[name])
-            y = -row + (1 - number) * 0.24
-            axes.barh(y, values.mean(), 0.21, color=color, label=name if not row else "_")
-            axes.scatter(values, [y] * len(values), s=11, color=INK, zorder=3, marker="o")
-            axes.text(max(values.max(), 0) + 2.5, y, f"{values.mean():.0f}", va="center", fontsize=9.5, color=color)
-    axes.set(xlabel="right answers (%), or R² · 100", xlim=(-3, 112), yticks=[-n for n in range(len(board))])
-    axes.set_yticklabels(board.keys())
+    figure, axes = plt.subplots(figsize=(9.2, 0.42 * len(board) + 1.4), dpi=80)
+    for place, row in enumerate(board):
+        texts: list[str] = []
+        for (name, color), scores, y in zip(looks.items(), row.scores, (0.14, -0.14, 0), strict=True):
+            values = 100 * np.asarray(scores)
+            axes.scatter(values, [y - place] * len(values), s=26, color=color, label=name if not place else "_",
+                         marker="osD"[len(texts)], zorder=3)  # fmt: skip
+            texts.append(f"{values.mean():.0f}")
+        axes.text(104, 0.16 - place, texts[0], color=COLORS[0], fontsize=9.5, va="center", ha="right")
+        axes.text(106, -0.16 - place, f"{texts[1]}  {row.rival}", color=COLORS[1], fontsize=9.5, va="center")
+        axes.axhline(-place - 0.5, color=EDGE, linewidth=0.5, alpha=0.5)
+    axes.set(xlabel="right answers (%), or R² · 100", xlim=(-4, 142), yticks=[-place for place in range(len(board))])
+    axes.set(ylim=(-len(board) + 0.5, 0.5), xticks=range(0, 101, 20))
+    axes.set_yticklabels([row.task for row in board])
     axes.grid(visible=False, axis="y")
     axes.set_title("One kind of stack: ahead on some tasks, behind on others")
-    axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.45, -0.11))
+    axes.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.42, -0.14))
     return figure

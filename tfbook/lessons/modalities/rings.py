@@ -152,7 +152,7 @@ def largest_difference(model: nn.Module, edges: Tensor) -> float:
 def code_claims(runs: DataFrame) -> dict[int, float]:
     """The gain of our blocks by return probabilities, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("sight")["right"]
-    return {6: ours.min()["+ return probabilities"] - ours.max()["neighbors only"]}
+    return {5: ours.min()["+ return probabilities"] - ours.max()["neighbors only"]}
 
 
 def bonds(text: str) -> tuple[list[str], Graphs]:

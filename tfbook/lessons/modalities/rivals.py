@@ -17,7 +17,7 @@ from tfbook.course.experiments import experiment, stored
 from tfbook.data.graphs import RINGS
 from tfbook.data.spoken import spoken
 from tfbook.lessons.modalities.rings import new_ring_reader, right, train_rings, unseen_molecules, with_walks
-from tfbook.lessons.modalities.sound import STEPS, TEST, TRAIN, share_heard, standardized_pictures, train
+from tfbook.lessons.modalities.sound import MODELS, STEPS, TEST, TRAIN, share_heard, standardized_pictures, train
 from tfbook.models.cnn import Cnn
 from tfbook.models.graphs import GraphNet, GraphTransformer
 
@@ -136,6 +136,14 @@ def means(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 300) -> list[dict[st
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+CLOSEST = ("recurrent network (GRU)", "convolutions (CNN)", "linear, average and spread", *MODELS)
+
+
+def closest(digits: DataFrame) -> DataFrame:
+    """The runs of our models and of the best rival of each kind."""
+    return digits[digits.model.isin(CLOSEST)]
 
 
 def mean_table(means: DataFrame, codes: DataFrame) -> DataFrame:

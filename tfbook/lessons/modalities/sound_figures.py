@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tfbook.data.spoken import DIGITS, RATE
-from tfbook.models.audio import cut_into_pieces, log_mel, spectrogram
+from tfbook.models.audio import cut_into_pieces, log_mel, mel_bands, spectrogram
 from tfbook.plot.house import COLORS, INK
 
 if TYPE_CHECKING:
@@ -79,36 +79,39 @@ def draw_chord(
 
 
 def draw_from_wave_to_tokens(sound: Float[Tensor, " time"], piece: tuple[int, int], title: str) -> Figure:
-    """The wave, |DFT|² of each frame, energies in bands, and the pieces that become tokens."""
+    """The wave, |DFT|² of each frame, the triangles that gather its bins, the bands, and the pieces: the tokens."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 4, figsize=(11.2, 2.9), width_ratios=(1, 1, 1, 1.25))
-    seconds = len(sound) / RATE
-    panels[0].plot(np.arange(len(sound)) / RATE, sound, color=COLORS[0], marker="none", linewidth=0.5)
-    panels[0].set(title="1  wave", xlabel="seconds")
-    energy = spectrogram(sound).add(1e-6).log()
-    panels[1].imshow(
-        energy,
-        origin="lower",
-        aspect="auto",
-        cmap=SHADES,
-        interpolation="nearest",
-        vmin=-6,
-        extent=(0, seconds, 0, RATE / 2000),
-    )
-    panels[1].set(title="2  spectrogram", xlabel="seconds", ylabel="kHz")
-    bands = log_mel(sound)
-    panels[2].imshow(bands, origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
-    panels[2].set(title="3  mel bands", xlabel="frame", ylabel="band")
-    panels[3].imshow(_apart(bands, piece), origin="lower", aspect="auto", cmap=SHADES, interpolation="nearest", vmin=-6)
-    count = len(cut_into_pieces(bands, piece))
-    _bare(panels[3])
-    panels[3].set_title(f"4  {count} tokens", loc="left")
-    panels[3].set_xlabel(f"{piece[0]} bands × {piece[1]} frames each")
+    figure, panels = plt.subplots(1, 5, figsize=(12, 2.9), width_ratios=(1, 1, 0.6, 1, 1.25), dpi=72)
+    wave, energies, weights, mels, tokens = panels
+    seconds, energy, bands = len(sound) / RATE, spectrogram(sound).add(1e-6).log(), log_mel(sound)
+    wave.plot(np.arange(len(sound)) / RATE, sound, color=COLORS[0], marker="none", linewidth=0.5)
+    wave.set(title="1  wave", xlabel="seconds")
+    look = {"origin": "lower", "aspect": "auto", "cmap": SHADES, "interpolation": "nearest", "vmin": -6}
+    energies.imshow(energy, **look, extent=(0, seconds, 0, RATE / 2000))
+    energies.set(title="2  spectrogram", xlabel="seconds", ylabel="kHz")
+    _triangles(weights, len(bands))
+    mels.imshow(bands, **look)
+    mels.set(title="4  mel bands", xlabel="frame", ylabel="band")
+    tokens.imshow(_apart(bands, piece), **look)
+    _bare(tokens)
+    tokens.set_title(f"5  {len(cut_into_pieces(bands, piece))} tokens", loc="left")
+    tokens.set_xlabel(f"{piece[0]} bands × {piece[1]} frames each")
     for axes in panels:
         axes.grid(visible=False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure
+
+
+def _triangles(axes: Axes, count: int) -> None:
+    """The weights of every band over frequency, which runs upward as in the spectrogram; every fourth one filled."""
+    hz = torch.linspace(0, RATE / 2, 1001)
+    for number, weights in enumerate(mel_bands(count, len(hz), RATE)):
+        there = weights > 0
+        if number % 4 == 3:
+            axes.fill_betweenx(hz[there] / 1000, weights[there], color=COLORS[1], alpha=0.5)
+        axes.plot(weights[there], hz[there] / 1000, color=COLORS[1], marker="none", linewidth=0.7)
+    axes.set(title="3  triangles", xlabel="weight", ylim=(0, RATE / 2000), xlim=(0, 1.05), xticks=(0, 1))
 
 
 def _apart(bands: Float[Tensor, "mel frame"], piece: tuple[int, int], gap: int = 1) -> np.ndarray:
