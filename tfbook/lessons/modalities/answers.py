@@ -7,9 +7,8 @@ answer = PredictionAnswers(
     {
         "stand": """
 Ridge regression stays far away, at 8 cones: it can neither make the step at $3 nor know that warmth is worth nothing
-in rain. Trees and your model both come close to 3. A split at $3 is a single node of a tree; your model has to build
-it from smooth pieces. The product *warm and dry* is easy for both, by splitting twice or by attending from one column
-to another.
+in rain. Trees and your model both come close to 3. The product *warm and dry* is easy for both, by splitting twice or
+by attending from one column to another.
 """,
         "reasons": """
 Trees and FT-Transformer both, and about equally: R² falls from 0.93 to 0.80 and 0.82 (the noise leaves room for 0.95).
@@ -34,9 +33,9 @@ equal. A graph convolution with 4 layers and 3,330 parameters gets 89.6%, and wi
 have ten times as many parameters, so learned weights do not pay on this task.
 """,
         "rings": """
-By nothing. Every node has the same token and two neighbors with the same tokens, so every weighted mean
-is the same, in the first block and in all that follow. Training cannot change that, and GCN and GAT are blind in the
-same way. (The theory behind this is the Weisfeiler–Leman test.)
+By nothing. Every node has the same token and two neighbors with the same tokens, so every weighted mean is the same,
+in the first block and in all that follow. Training cannot change that, and graph convolutions are blind in the same
+way. (The theory behind this is the Weisfeiler–Leman test.)
 """,
         **SENSE_ANSWERS,
     }

@@ -149,6 +149,11 @@ def largest_difference(model: nn.Module, edges: Tensor) -> float:
     return float((out[:, None] - out).abs().max())
 
 
+def code_table(runs: DataFrame) -> DataFrame:
+    """The mean share of right rings over the seeds: a row for each reader, a column for what a node shows."""
+    return runs.groupby(["reader", "sight"], sort=False).right.mean().unstack().map("{:.0%}".format)
+
+
 def code_claims(runs: DataFrame) -> dict[int, float]:
     """The gain of our blocks by return probabilities, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("sight")["right"]
