@@ -30,7 +30,7 @@ person hears friends only, and many have no known friend. Each further block let
 
 Dashed is the classical rule, which takes means of friends again and again. Now compare the networks: they are nearly
 equal. A graph convolution with 4 layers and 3,330 parameters gets 89.6%, and with 6 a little less, 89.0%. Our blocks
-have ten times as many parameters, so learned weights do not pay on this task.
+have ten times as many parameters; on this task, learned weights gain nothing.
 """,
         "rings": """
 By nothing. Every node has the same token and two neighbors with the same tokens, so every weighted mean is the same,

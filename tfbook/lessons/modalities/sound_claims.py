@@ -20,13 +20,13 @@ SENSE_BOUNDS = {
     ),
 }
 FURTHER_SENSE_BOUNDS = {
-    14: Bound(
+    12: Bound(
         "CLIP finds an image's caption and a caption's image among 100 (the worse direction, worst seed)",
         ">=",
         0.9,
         "stored, on held-out scenes",
     ),
-    15: Bound(
+    13: Bound(
         "A single stream and towers with a CNN tell who is where (true caption against swapped ones, the worst of all)",
         ">=",
         0.95,
