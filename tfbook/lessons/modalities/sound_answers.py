@@ -4,17 +4,15 @@ SENSE_ANSWERS = {
     "strips": (
         "Strips are ahead of squares, at the same width and after the same 200 steps. A strip holds a whole spectrum; "
         "but we have not tested whether that is why, and longer training may close the gap.\n\n"
-        "Now the rivals. The recurrent network is at the top, 98.4% with 38,922 parameters; your model has 97.2% with "
-        "77,258. That is five clips of 400, about one standard error. A linear model is at 95.8%. Strips without "
-        "positions do as well as with them, so for ten words the order hardly matters. Without attention the strips "
-        "lose three points, and 43% of their parameters."
+        "The recurrent network is at the top, 98.4% with 38,922 parameters; your model has 97.2% with 77,258. That is "
+        "five clips of 400, about one standard error. A linear model is at 95.8%. Strips without positions do as well "
+        "as with them; without attention they lose three points, and 43% of their parameters."
     ),
     "swaps": (
         "A color that is not in the image is noticed nearly always. With swapped colors or places every word is right, "
         "and CLIP's 53 and 54% (49 to 57% by seed) can't be told from a coin: over 200 scenes, one seed's error is 3.5 "
-        "points. The prepared one gets 62% (58 to 66%, two seeds). Yuksekgonul et al. (2023) found the same in large "
-        "models, and the cure is theirs. A likely reason: to tell a batch's captions apart, a bag of words is nearly "
-        "enough.\n\n"
+        "points. The prepared one gets 62% (58 to 66%, two seeds). Yuksekgonul et al. (2023) found both in large "
+        "models. A likely reason: to tell a batch's captions apart, a bag of words is nearly enough.\n\n"
         "So CLIP knows which words belong to an image, but hardly who is where."
     ),
     "early": (
