@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.exercises import senses
+from tests.exercises import asking_answers, senses
 from tfbook.course.exercises import Exercise
 from tfbook.lessons.modalities import exercises as ex
 
@@ -121,6 +121,7 @@ WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.along_edges, along_by_the_mean, "case 1 of 4"),
     (ex.along_edges, along_weighted_afterwards, "no longer sum to 1"),
     *senses.WRONG,
+    *asking_answers.WRONG,
 ]
 RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.number_tokens, tokens_by_loops),
@@ -134,4 +135,5 @@ RIGHT: list[tuple[Exercise, Callable[..., Any]]] = [
     (ex.along_edges, along_by_a_large_number),
     (ex.along_edges, along_node_by_node),
     *senses.RIGHT,
+    *asking_answers.RIGHT,
 ]

@@ -247,7 +247,7 @@ def test_claims_of_made_up_runs() -> None:
             for layers, right in ((1, 0.7), (1, 0.72), (4, 0.9), (4, 0.88))
         ]
     )
-    assert study.clubs.hop_claims(hops) == {10: pytest.approx(0.16)}
+    assert study.clubs.hop_claims(hops) == {11: pytest.approx(0.16)}
     names = ("FT-Transformer", "boosted trees", "linear model")
     tables = pd.DataFrame([{"table": "t", "model": m, "test": s} for m, s in zip(names, (0.9, 0.8, 0.85), strict=True)])
     assert study.contest.table_claims(tables) == {2: pytest.approx(0.05)}

@@ -277,13 +277,13 @@ def edge_claims(model: nn.Module) -> dict[int, float]:
 def hop_claims(runs: DataFrame) -> dict[int, float]:
     """The gain of our blocks from one layer to four, from the best seed to the worst."""
     ours = runs[runs["reader"] == "our blocks along edges"].groupby("layers")["right"]
-    return {10: ours.min()[4] - ours.max()[1]}
+    return {11: ours.min()[4] - ours.max()[1]}
 
 
 def line_claims(runs: DataFrame) -> dict[int, float]:
     """The lead of attention along edges over the best reader of a line, from the worst seed to the best."""
     along = runs["reader"] == "attention along edges"
-    return {11: runs[along]["right"].min() - runs[~along]["right"].max()}
+    return {12: runs[along]["right"].min() - runs[~along]["right"].max()}
 
 
 def line_table(runs: DataFrame) -> DataFrame:

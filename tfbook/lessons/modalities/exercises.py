@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tfbook.course.exercises import exercise, randn
+from tfbook.lessons.modalities.asking_exercises import ask_loss as ask_loss
 from tfbook.lessons.modalities.sound_exercises import (
     clip_loss as clip_loss,
     cut_pieces as cut_pieces,

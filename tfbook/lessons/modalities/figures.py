@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from tfbook.lessons.modalities.asking_figures import draw_answers as draw_answers, draw_joined as draw_joined
 from tfbook.lessons.modalities.graph_figures import (
     draw_codes as draw_codes,
     draw_friends as draw_friends,

@@ -1,0 +1,93 @@
+"""Lesson 19's questions about pictures: true answers, a sequence that leaks nothing, a loss by hand."""
+
+import random
+
+import pytest
+import torch
+
+from tfbook import runtime
+from tfbook.lessons.modalities import asking_pictures as asking
+
+pytestmark = pytest.mark.usefixtures("float32")
+TEXTS = [("where is the ring ?", "top left"), ("what is bottom right ?", "a blue star")]
+
+
+def batch() -> asking.Asked:
+    runtime.seed(1)
+    return asking.asked_of(torch.randn(2, asking.TILES, asking.D_TOKEN), TEXTS)
+
+
+def speaker() -> asking.PictureSpeaker:
+    runtime.seed(2)
+    return asking.PictureSpeaker().eval()
+
+
+def test_answers_are_true_of_a_composed_scene() -> None:
+    scene = asking.composed({"top right": "red star", "bottom left": "blue ring"})
+    found = {asking.question_and_answer(scene, form, random.Random(n)) for form in asking.FORMS for n in range(40)}
+    assert found == {
+        ("what color is the star ?", "red"),
+        ("what color is the ring ?", "blue"),
+        ("what is the red thing ?", "a star"),
+        ("what is the blue thing ?", "a ring"),
+        ("where is the star ?", "top right"),
+        ("where is the ring ?", "bottom left"),
+        ("what is top left ?", "nothing"),
+        ("what is top right ?", "a red star"),
+        ("what is bottom left ?", "a blue ring"),
+        ("what is bottom right ?", "nothing"),
+    }
+
+
+def test_tiles_are_the_quarters_row_by_row() -> None:
+    image = torch.zeros(1, 3, 64, 64)
+    for number, (row, column) in enumerate([(0, 0), (0, 32), (32, 0), (32, 32)]):
+        image[:, :, row : row + 32, column : column + 32] = number
+    assert asking.tiles_of(image).mean(dim=(1, 2, 3)).tolist() == [0, 1, 2, 3]
+
+
+def test_a_guess_sees_no_later_word_but_every_tile_and_the_question() -> None:
+    model, asked = speaker(), batch()
+    before = model(asked.tiles, asked.ids, asked.lengths)
+    ids = asked.ids.clone()
+    ids[0, 6] = asking.word_ids("red")[0]  # "left" in "where is the ring ? top left ."
+    after = model(asked.tiles, ids, asked.lengths)
+    torch.testing.assert_close(after[0, : asking.TILES + 6], before[0, : asking.TILES + 6])
+    assert not torch.allclose(after[0, asking.TILES + 6], before[0, asking.TILES + 6])
+    tiles = asked.tiles.clone()
+    tiles[0, 3] += 1
+    assert not torch.allclose(model(tiles, asked.ids, asked.lengths)[0, 0], before[0, 0])
+
+
+def test_the_loss_counts_the_answers_words_and_their_end() -> None:
+    model, asked = speaker(), batch()
+    logits = model(asked.tiles, asked.ids, asked.lengths)
+    by_hand = []
+    for row, (question, answer) in enumerate(TEXTS):
+        first = asking.TILES + len(question.split()) - 1
+        for number, word in enumerate([*answer.split(), "."]):
+            by_hand.append(-logits[row, first + number].log_softmax(dim=0)[asking.word_ids(word)[0]])
+    loss = asking.plain_ask_loss(logits, asked.ids, asked.answer)
+    torch.testing.assert_close(loss, torch.stack(by_hand).mean())
+
+
+def test_an_unknown_word_is_named() -> None:
+    with pytest.raises(ValueError, match="'cow'"):
+        asking.word_ids("where is the cow ?")
+
+
+def test_a_written_answer_ends_before_its_end() -> None:
+    said = asking.answers_to(speaker(), torch.randn(1, asking.TILES, asking.D_TOKEN), ["where is the ring?"])
+    assert asking.END not in said[0].text.split()
+    assert 0 < said[0].chance <= 1
+
+
+def test_classes_of_the_late_meeting_are_the_answers() -> None:
+    asked = batch()
+    assert [asking.ANSWERS[number] for number in asking.answer_classes(asked)] == ["top left", "a blue star"]
+
+
+def test_stored_runs_tell_who_is_ahead() -> None:
+    means = asking.answering_means()
+    assert {len(each) for each in means.values()} == {3}
+    assert min(means[asking.SPEAKING]) > max(means[asking.BLIND])
