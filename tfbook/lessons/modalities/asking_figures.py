@@ -43,6 +43,7 @@ def draw_joined() -> Figure:
     axes.set(xlim=(-1.6, count + 1.9), ylim=(count + 0.1, -1.1), xticks=[], yticks=[], aspect="equal")
     axes.set_title("Tiles and question see each other; the answer sees what is before it")
     axes.axis("off")
+    figure.set_label("schematic")
     return figure
 
 
