@@ -21,7 +21,7 @@ from tfbook import runtime, training
 from tfbook.attention.masks import Prefix
 from tfbook.course.captioning import images_of
 from tfbook.course.cost import parameters
-from tfbook.course.experiments import experiment
+from tfbook.course.experiments import experiment, stored
 from tfbook.data.scenes import COLORS, GROUNDS, KINDS, Scene, SceneObject, compose
 from tfbook.data.scenes.corpus import drawn_scenes
 from tfbook.lessons.modalities.pictures_and_words import CLOSE, clip, close_ups, looks_of, recipe, train_clip
@@ -416,6 +416,15 @@ def answering_means() -> dict[str, list[float]]:
         best = own.groupby("lr")["mean"].mean().idxmax()
         found[str(name)] = own[own.lr == best]["mean"].tolist()
     return found
+
+
+def answering_table() -> DataFrame:
+    """The stored means over the forms: the mean of the seeds, and their range."""
+    import pandas as pd
+
+    means = answering_means()
+    rows = {name: f"{sum(each) / len(each):.0%} ({min(each):.0%} to {max(each):.0%})" for name, each in means.items()}
+    return pd.DataFrame({"stored, three seeds": rows})
 
 
 def board_row() -> dict[str, tuple[list[float], list[float], list[float]]]:
