@@ -425,11 +425,3 @@ def answering_table() -> DataFrame:
     means = answering_means()
     rows = {name: f"{sum(each) / len(each):.0%} ({min(each):.0%} to {max(each):.0%})" for name, each in means.items()}
     return pd.DataFrame({"stored, three seeds": rows})
-
-
-def board_row() -> dict[str, tuple[list[float], list[float], list[float]]]:
-    """The row of the scoreboard: one sequence, the late meeting, and the most frequent answers."""
-    means = answering_means()
-    frequent = most_frequent_answers(in_quarters("train", TAUGHT), in_quarters("test", UNSEEN))
-    trivial = [sum(frequent.values()) / len(frequent)]
-    return {"image with text: questions": (means[SPEAKING], means[LATE], trivial)}

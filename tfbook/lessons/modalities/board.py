@@ -6,6 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfbook.course.experiments import stored
+from tfbook.lessons.modalities.asking_pictures import (
+    LATE,
+    SPEAKING,
+    TAUGHT,
+    UNSEEN,
+    answering_means,
+    in_quarters,
+    most_frequent_answers,
+)
 from tfbook.lessons.modalities.clubs import share_right, unseen_clubs
 from tfbook.lessons.modalities.order import ATTENDING, CNN_TOWERS, CONVOLVING, STREAM, SWAPPED, all_orders
 from tfbook.lessons.modalities.pictures_and_words import LOOKS
@@ -43,7 +52,7 @@ def _best(runs: DataFrame, score: str, column: str, names: Sequence[str]) -> tup
 
 def scoreboard() -> list[BoardRow]:
     """The stored scores of each task; R² where a number is asked, shares of right answers elsewhere."""
-    return [*_of_tables(), *_of_graphs(), _of_digits(), *_of_pictures()]
+    return [*_of_tables(), *_of_graphs(), _of_digits(), *_of_pictures(), _of_questions()]
 
 
 def _row(task: str, ours: Sequence[float], best: tuple[str, Sequence[float]], trivial: Sequence[float]) -> BoardRow:
@@ -99,3 +108,10 @@ def _of_pictures() -> list[BoardRow]:
         _row("image, text: look, 180 steps", _of(looks, "right", model=ATTENDING), looked, [1 / len(LOOKS)]),
         _row("image, text: who is where", _of(order, "worse", model=STREAM), told, [0.5]),
     ]
+
+
+def _of_questions() -> BoardRow:
+    means = answering_means()
+    frequent = most_frequent_answers(in_quarters("train", TAUGHT), in_quarters("test", UNSEEN))
+    trivial = sum(frequent.values()) / len(frequent)
+    return _row("image, text: questions", means[SPEAKING], ("meeting late", means[LATE]), [trivial])
