@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tfbook.lessons.modalities import (
     asking as asking,
+    asking_later as asking_later,
     asking_pictures as asking_pictures,
     board as board,
     clubs as clubs,
