@@ -32,9 +32,7 @@ SENSE_ANSWERS = {
         "The cost differs, too: to compare 1,000 texts with 1,000 images, towers need 2,000 passes and one product of "
         "matrices, a stream a million passes."
     ),
-    "blind picture": (
-        "BLIND_TEXT"
-    ),
+    "blind picture": ("BLIND_TEXT"),
     "covered": (
         "Mostly the patches on the two objects, although nobody has said where anything is. But a map does not belong "
         'to its text alone: for "a blue fish" covering the *heart* matters most, since every patch changes the one '
