@@ -363,6 +363,24 @@ def _trained(name: str, scenes: Sequence[Scene], tiles: Tensor, seed: int, steps
     return model.cpu().eval()
 
 
+def _examined(
+    contestants: Sequence[tuple[str, float | None]], seeds: Sequence[int], steps: int, tower_steps: int
+) -> list[dict[str, Any]]:
+    scenes, unseen = in_quarters("train", TAUGHT), in_quarters("test", UNSEEN)
+    found: list[dict[str, Any]] = []
+    for seed in seeds:
+        own = clip(seed, side=CLOSE)
+        train_clip(own, close_ups("train", 600), seed=seed, steps=tower_steps, size=48, lr=2e-3)
+        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))
+        for name, lr in contestants:
+            here = (known * 0, asked * 0) if name == BLIND else (known, asked)
+            model = _trained(name, scenes, here[0], seed, steps, lr)
+            right = (late_right if name == LATE else answered_right)(model, unseen, here[1])
+            shares = {form: round(share, 4) for form, share in right.items()}
+            found.append({"model": name, "lr": lr, "seed": seed, "parameters": parameters(model)} | shares)
+    return found
+
+
 @experiment
 def answering(
     seeds: Sequence[int] = (1, 2, 3),
@@ -375,19 +393,14 @@ def answering(
 
     Each seed has a tower of its own, trained as on the page; all models of a seed see its tokens, scenes and steps.
     """
-    scenes, unseen = in_quarters("train", TAUGHT), in_quarters("test", UNSEEN)
-    found: list[dict[str, Any]] = []
-    for seed in seeds:
-        own = clip(seed, side=CLOSE)
-        train_clip(own, close_ups("train", 600), seed=seed, steps=tower_steps, size=48, lr=2e-3)
-        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))
-        for name, lr in ((SPEAKING, None), (BLIND, None), *((LATE, rate) for rate in rates)):
-            here = (known * 0, asked * 0) if name == BLIND else (known, asked)
-            model = _trained(name, scenes, here[0], seed, steps, lr)
-            right = (late_right if name == LATE else answered_right)(model, unseen, here[1])
-            shares = {form: round(share, 4) for form, share in right.items()}
-            found.append({"model": name, "lr": lr, "seed": seed, "parameters": parameters(model)} | shares)
-    return found
+    late = [(LATE, rate) for rate in rates]
+    return _examined([(SPEAKING, None), (BLIND, None), *late], seeds, steps, tower_steps)
+
+
+@experiment
+def answering_longer(seeds: Sequence[int] = (1,), *, steps: int = 1600, tower_steps: int = 360) -> list[dict[str, Any]]:
+    """The late meeting after four times the steps of `answering`, at two rates."""
+    return _examined([(LATE, 3e-3), (LATE, 1e-2)], seeds, steps, tower_steps)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
