@@ -65,5 +65,5 @@ def draw_answers(scene: Scene, questions: Sequence[str], answers: Sequence[Answe
         texts.text(0, row + 0.5, question, va="center", fontsize=10.5, color=INK)
         texts.text(0.56, row + 0.5, one.text, va="center", fontsize=10.5, color=COLORS[0], fontweight="bold")
         texts.text(1, row + 0.5, f"{one.chance:.0%}", va="center", ha="right", fontsize=10.5, color=INK)
-    figure.suptitle("Your model answers in words")
+    figure.suptitle("Your model answers in words", x=0.01, ha="left", fontsize=12, fontweight="bold")
     return figure

@@ -26,14 +26,12 @@ SENSE_ANSWERS = {
         "matrices, a stream a million passes."
     ),
     "blind picture": (
-        "About 15% (14 to 16% with three seeds), where your kind of model has 96 to 97%. Without the picture it can "
-        "only guess from the question, and it does worse than the most frequent answer (21%): for *what is top left ?* "
-        "that is *nothing* (37% of the scenes), while the blind model writes word by word and hardly ever says it (we "
-        "think because *a* is the likelier first word).\n\n"
-        "*Meeting late* is close to the baseline of 2015 (Antol et al.): one vector for the picture, made of the same "
-        "four tokens, times one vector of a recurrent network for the question, then a class for each answer. After "
-        "the same 400 steps it has 56%, at the best of three rates, the largest that we tried. This is no proof that "
-        "early beats late: the optimizers differ, too (Muon on your blocks, AdamW on the rival, which has no blocks)."
+        "About 15% (14 to 16% with three seeds), where your kind of model has 96 to 97%: a question does not hold its "
+        "answer.\n\n"
+        "*Meeting late* is close to the baseline of Antol et al. (2015): one vector of the picture, from the same four "
+        "tokens, times one of the question, then a class for each answer. After the same 400 steps it has 56%, at the "
+        "best of three rates, and LATER. So it learns this, too, but more slowly. Whether that is because it "
+        "meets late we have not tested; the optimizers differ as well (Muon on your blocks, AdamW on the rival)."
     ),
     "covered": (
         "Mostly the patches on the two objects, although nobody has said where anything is. But a map does not belong "
