@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tfbook import runtime
+from tfbook.course.experiments import stored
 from tfbook.lessons.modalities import asking_pictures as asking
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -91,3 +92,6 @@ def test_stored_runs_tell_who_is_ahead() -> None:
     means = asking.answering_means()
     assert {len(each) for each in means.values()} == {3}
     assert min(means[asking.SPEAKING]) > max(means[asking.BLIND])
+    later = stored("modalities.answering_later").frame[list(asking.FORMS)].mean(axis=1)
+    assert max(means[asking.LATE]) + 0.1 < min(later)
+    assert max(later) + 0.15 < min(means[asking.SPEAKING])
