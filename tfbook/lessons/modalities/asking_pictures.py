@@ -257,15 +257,6 @@ def answers_to(
     return found
 
 
-def ask(model: nn.Module, tower: Vit, scene: Scene, *questions: str) -> DataFrame:
-    """What the model says to each question about one scene, and with which probability."""
-    import pandas as pd
-
-    said = answers_to(model, tile_tokens(tower, [scene]).expand(len(questions), -1, -1), questions)
-    rows = [(question, one.text, f"{one.chance:.0%}") for question, one in zip(questions, said, strict=True)]
-    return pd.DataFrame(rows, columns=["question", "answer", "probability"])
-
-
 def exam(scenes: Sequence[Scene], form: str) -> list[tuple[str, str]]:
     """One question of this form about each scene, always the same."""
     rng = random.Random(f"exam {form}")
@@ -395,12 +386,6 @@ def answering(
     """
     late = [(LATE, rate) for rate in rates]
     return _examined([(SPEAKING, None), (BLIND, None), *late], seeds, steps, tower_steps)
-
-
-@experiment
-def answering_longer(seeds: Sequence[int] = (1,), *, steps: int = 1600, tower_steps: int = 360) -> list[dict[str, Any]]:
-    """The late meeting after four times the steps of `answering`, at two rates."""
-    return _examined([(LATE, 3e-3), (LATE, 1e-2)], seeds, steps, tower_steps)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
