@@ -26,7 +26,6 @@ from tfbook.data.scenes import COLORS, GROUNDS, KINDS, Scene, SceneObject, compo
 from tfbook.data.scenes.corpus import drawn_scenes
 from tfbook.lessons.modalities.pictures_and_words import CLOSE, clip, close_ups, looks_of, recipe, train_clip
 from tfbook.models.blocks import Config, Stack, init_weights
-from tfbook.models.vit import Vit
 from tfbook.text.vocabulary import PAD, Vocabulary
 
 if TYPE_CHECKING:
@@ -146,11 +145,11 @@ def tiles_of(images: Float[Tensor, "scene 3 height width"]) -> Float[Tensor, "ti
 
 
 @torch.no_grad()
-def tile_tokens(tower: Vit, scenes: Sequence[Scene]) -> Float[Tensor, "scene tile d_token"]:
+def tile_tokens(tower: nn.Module, scenes: Sequence[Scene]) -> Float[Tensor, "scene tile d_token"]:
     """For each tile the mean of its patches' vectors in a tower that is not trained further."""
     tower = tower.cpu().eval()
     chunks = [scenes[first : first + 100] for first in range(0, len(scenes), 100)]
-    found = [tower.representations(tiles_of(images_of(chunk))).mean(dim=1) for chunk in chunks]
+    found = [tower.representations(tiles_of(images_of(chunk))).mean(dim=1) for chunk in chunks]  # type: ignore[operator]
     return torch.cat(found).unflatten(0, (-1, TILES))
 
 
