@@ -26,7 +26,6 @@ from tfbook.data.scenes import COLORS, GROUNDS, KINDS, Scene, SceneObject, compo
 from tfbook.data.scenes.corpus import drawn_scenes
 from tfbook.lessons.modalities.pictures_and_words import CLOSE, clip, close_ups, looks_of, recipe, train_clip
 from tfbook.models.blocks import Config, Stack, init_weights
-from tfbook.models.vit import Vit
 from tfbook.text.vocabulary import PAD, Vocabulary
 
 if TYPE_CHECKING:
@@ -146,11 +145,11 @@ def tiles_of(images: Float[Tensor, "scene 3 height width"]) -> Float[Tensor, "ti
 
 
 @torch.no_grad()
-def tile_tokens(tower: Vit, scenes: Sequence[Scene]) -> Float[Tensor, "scene tile d_token"]:
+def tile_tokens(tower: nn.Module, scenes: Sequence[Scene]) -> Float[Tensor, "scene tile d_token"]:
     """For each tile the mean of its patches' vectors in a tower that is not trained further."""
     tower = tower.cpu().eval()
     chunks = [scenes[first : first + 100] for first in range(0, len(scenes), 100)]
-    found = [tower.representations(tiles_of(images_of(chunk))).mean(dim=1) for chunk in chunks]
+    found = [tower.representations(tiles_of(images_of(chunk))).mean(dim=1) for chunk in chunks]  # type: ignore[operator]
     return torch.cat(found).unflatten(0, (-1, TILES))
 
 
@@ -255,15 +254,6 @@ def answers_to(
         text = " ".join(WORDS.tokens[number] for number in ids[len(start) :])
         found.append(Answered(text.removesuffix(f" {END}"), chance))
     return found
-
-
-def ask(model: nn.Module, tower: Vit, scene: Scene, *questions: str) -> DataFrame:
-    """What the model says to each question about one scene, and with which probability."""
-    import pandas as pd
-
-    said = answers_to(model, tile_tokens(tower, [scene]).expand(len(questions), -1, -1), questions)
-    rows = [(question, one.text, f"{one.chance:.0%}") for question, one in zip(questions, said, strict=True)]
-    return pd.DataFrame(rows, columns=["question", "answer", "probability"])
 
 
 def exam(scenes: Sequence[Scene], form: str) -> list[tuple[str, str]]:
@@ -395,12 +385,6 @@ def answering(
     """
     late = [(LATE, rate) for rate in rates]
     return _examined([(SPEAKING, None), (BLIND, None), *late], seeds, steps, tower_steps)
-
-
-@experiment
-def answering_longer(seeds: Sequence[int] = (1,), *, steps: int = 1600, tower_steps: int = 360) -> list[dict[str, Any]]:
-    """The late meeting after four times the steps of `answering`, at two rates."""
-    return _examined([(LATE, 3e-3), (LATE, 1e-2)], seeds, steps, tower_steps)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
