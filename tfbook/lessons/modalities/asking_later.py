@@ -31,7 +31,7 @@ def answering_later(
     for seed in seeds:
         own = clip(seed, side=CLOSE)
         train_clip(own, close_ups("train", 600), seed=seed, steps=tower_steps, size=48, lr=2e-3)
-        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))  # type: ignore[arg-type]
+        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))
         runtime.seed(seed)
         model = LateMeeting().to(runtime.device())
         training.fit(model, late_loss, asked_batches(scenes, known, 96, seed), recipe(steps, lr))

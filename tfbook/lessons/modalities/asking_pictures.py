@@ -361,7 +361,7 @@ def _examined(
     for seed in seeds:
         own = clip(seed, side=CLOSE)
         train_clip(own, close_ups("train", 600), seed=seed, steps=tower_steps, size=48, lr=2e-3)
-        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))  # type: ignore[arg-type]
+        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))
         for name, lr in contestants:
             here = (known * 0, asked * 0) if name == BLIND else (known, asked)
             model = _trained(name, scenes, here[0], seed, steps, lr)
