@@ -265,7 +265,7 @@ def test_the_cut_picture_has_gaps_of_nothing() -> None:
 
 
 def test_answers_begin_with_what_happened() -> None:
-    assert {*SENSE_ANSWERS} == {"strips", "swaps", "early", "covered"}
+    assert {*SENSE_ANSWERS} == {"strips", "swaps", "early", "tiles", "covered"}
 
 
 # ---- rivals, and a single stream -------------------------------------------------------------------------------------

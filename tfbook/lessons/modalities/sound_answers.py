@@ -25,7 +25,7 @@ SENSE_ANSWERS = {
         "The cost differs, too: to compare 1,000 texts with 1,000 images, towers need 2,000 passes and one product of "
         "matrices, a stream a million passes."
     ),
-    "blind picture": (
+    "tiles": (
         "About 15% (14 to 16% with three seeds), where your kind of model has 96 to 97%: a question does not hold its "
         "answer.\n\n"
         "*Meeting late* is close to the baseline of Antol et al. (2015): one vector of the picture times one of the "
