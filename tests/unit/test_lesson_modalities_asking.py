@@ -1,13 +1,13 @@
 """Lesson 19's questions about pictures: true answers, a sequence that leaks nothing, a loss by hand."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from tfbook import runtime
-from tfbook.course.experiments import stored
-from tfbook.lessons.modalities import asking_pictures as asking
+from tfbook.lessons.modalities import asking_pictures as asking, asking_rivals as rivals
 
 pytestmark = pytest.mark.usefixtures("float32")
 TEXTS = [("where is the ring ?", "top left"), ("what is bottom right ?", "a blue star")]
@@ -83,15 +83,37 @@ def test_a_written_answer_ends_before_its_end() -> None:
     assert 0 < said[0].chance <= 1
 
 
-def test_classes_of_the_late_meeting_are_the_answers() -> None:
+def test_classes_of_the_rivals_are_the_answers() -> None:
     asked = batch()
-    assert [asking.ANSWERS[number] for number in asking.answer_classes(asked)] == ["top left", "a blue star"]
+    assert [rivals.ANSWERS[number] for number in rivals.answer_classes(asked)] == ["top left", "a blue star"]
+
+
+@pytest.mark.parametrize("build", rivals.CHOOSERS.values(), ids=list(rivals.CHOOSERS))
+def test_a_rival_does_not_read_the_answer(build: Callable[[], torch.nn.Module]) -> None:
+    asked, model = batch(), build().eval()
+    other = asked.ids.masked_fill(asked.answer, asking.word_ids("nothing")[0])
+    torch.testing.assert_close(
+        model(asked.tiles, other, asked.lengths), model(asked.tiles, asked.ids, asked.lengths), atol=0, rtol=0
+    )
+
+
+def test_a_glance_is_attention_of_the_question_over_the_tiles() -> None:
+    asked, model = batch(), rivals.Glances(1).eval()
+    question, tiles = model.question(asked.ids, asked.lengths), model.norm(asked.tiles)
+    query, mix = model.queries[0](question), model.mixes[0]
+    for scene in range(len(tiles)):
+        keys, values = (layer(tiles[scene]) + model.places for layer in (model.key, model.value))
+        weights = torch.stack([key @ query[scene] for key in keys]).div(128**0.5).softmax(dim=0)
+        seen = sum(weight * value for weight, value in zip(weights, values, strict=True))
+        expected = model.head(question[scene] + mix(torch.cat([question[scene], seen])))
+        torch.testing.assert_close(model(asked.tiles, asked.ids, asked.lengths)[scene], expected)
 
 
 def test_stored_runs_tell_who_is_ahead() -> None:
-    means = asking.answering_means()
+    means = rivals.answering_means()
     assert {len(each) for each in means.values()} == {3}
-    assert min(means[asking.SPEAKING]) > max(means[asking.BLIND])
-    later = stored("modalities.answering_later").frame[list(asking.FORMS)].mean(axis=1)
-    assert max(means[asking.LATE]) + 0.1 < min(later)
-    assert max(later) + 0.15 < min(means[asking.SPEAKING])
+    assert max(means[rivals.BLIND]) < 0.25
+    assert max(means[rivals.LATE]) + 0.2 < min(means[rivals.TWO])
+    assert max(means[rivals.LONGER]) + 0.1 < min(means[rivals.TWO])
+    assert max(means[rivals.ONE]) + 0.05 < min(means[rivals.TWO])
+    assert abs(sum(means[rivals.TWO]) - sum(means[rivals.SPEAKING])) / 3 < 0.03

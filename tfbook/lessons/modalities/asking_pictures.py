@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -20,11 +19,9 @@ from torch.nn.utils.rnn import pad_sequence
 from tfbook import runtime, training
 from tfbook.attention.masks import Prefix
 from tfbook.course.captioning import images_of
-from tfbook.course.cost import parameters
-from tfbook.course.experiments import experiment, stored
 from tfbook.data.scenes import COLORS, GROUNDS, KINDS, Scene, SceneObject, compose
 from tfbook.data.scenes.corpus import drawn_scenes
-from tfbook.lessons.modalities.pictures_and_words import CLOSE, clip, close_ups, looks_of, recipe, train_clip
+from tfbook.lessons.modalities.pictures_and_words import CLOSE, looks_of, recipe
 from tfbook.models.blocks import Config, Stack, init_weights
 from tfbook.text.vocabulary import PAD, Vocabulary
 
@@ -284,109 +281,6 @@ def most_frequent_answers(scenes: Sequence[Scene], asked: Sequence[Scene]) -> di
     return found
 
 
-# ---- a rival that meets late -----------------------------------------------------------------------------------------
-
-ANSWERS = (
-    "nothing",
-    *COLORS,
-    *QUARTERS,
-    *(f"a {kind}" for kind in KINDS),
-    *(f"a {c} {k}" for c, k in product(COLORS, KINDS)),
-)
-
-
-class LateMeeting(nn.Module):
-    """One vector of the picture times one of the question, and a class for each answer (after Antol et al., 2015)."""
-
-    def __init__(self, width: int = 128):
-        super().__init__()
-        self.picture = nn.Sequential(nn.LayerNorm(D_TOKEN), nn.Flatten(), nn.Linear(TILES * D_TOKEN, width), nn.Tanh())
-        self.embed = nn.Embedding(len(WORDS), 64)
-        self.gru = nn.GRU(64, width, batch_first=True)
-        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, len(ANSWERS)))
-
-    def forward(
-        self, tiles: Float[Tensor, "scene tile d_token"], ids: Int[Tensor, "scene word"], lengths: Int[Tensor, " scene"]
-    ) -> Float[Tensor, "scene answer"]:
-        """The logits of all answers; words after the question are not read."""
-        states, _ = self.gru(self.embed(ids))
-        asked = states[torch.arange(len(ids), device=ids.device), lengths - 1]
-        return self.head(self.picture(tiles) * asked.tanh())
-
-
-def answer_classes(batch: Asked) -> Int[Tensor, " scene"]:
-    """The number of each answer among `ANSWERS`."""
-    rows = [ids[words].tolist()[:-1] for ids, words in zip(batch.ids.cpu(), batch.answer.cpu(), strict=True)]
-    texts = [" ".join(WORDS.tokens[number] for number in row) for row in rows]
-    return torch.tensor([ANSWERS.index(text) for text in texts], device=batch.ids.device)
-
-
-def late_loss(model: nn.Module, batch: Asked) -> Float[Tensor, ""]:
-    """The mean of −log p(answer), in nats."""
-    return F.cross_entropy(model(batch.tiles, batch.ids, batch.lengths), answer_classes(batch))
-
-
-@torch.no_grad()
-def late_right(
-    model: nn.Module, scenes: Sequence[Scene], tiles: Float[Tensor, "scene tile d_token"]
-) -> dict[str, float]:
-    """`answered_right` of a model that chooses among `ANSWERS`."""
-    batches = {form: asked_of(tiles, exam(scenes, form)) for form in FORMS}
-    said = {form: model(batch.tiles, batch.ids, batch.lengths).argmax(dim=1) for form, batch in batches.items()}
-    return {form: float((said[form] == answer_classes(batch)).float().mean()) for form, batch in batches.items()}
-
-
-# ---- experiments -----------------------------------------------------------------------------------------------------
-
-TAUGHT, UNSEEN = 1500, 300  # scenes
-SPEAKING, BLIND, LATE = "one sequence", "one sequence, picture hidden", "meeting late"
-
-
-def _trained(name: str, scenes: Sequence[Scene], tiles: Tensor, seed: int, steps: int, lr: float | None) -> nn.Module:
-    runtime.seed(seed)
-    if name != LATE:
-        model: nn.Module = PictureSpeaker()
-        train_speaker(model, scenes, tiles, seed=seed, steps=steps)
-        return model
-    model = LateMeeting().to(runtime.device())
-    training.fit(model, late_loss, asked_batches(scenes, tiles, 96, seed), recipe(steps, lr or 3e-3))
-    return model.cpu().eval()
-
-
-def _examined(
-    contestants: Sequence[tuple[str, float | None]], seeds: Sequence[int], steps: int, tower_steps: int
-) -> list[dict[str, Any]]:
-    scenes, unseen = in_quarters("train", TAUGHT), in_quarters("test", UNSEEN)
-    found: list[dict[str, Any]] = []
-    for seed in seeds:
-        own = clip(seed, side=CLOSE)
-        train_clip(own, close_ups("train", 600), seed=seed, steps=tower_steps, size=48, lr=2e-3)
-        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))
-        for name, lr in contestants:
-            here = (known * 0, asked * 0) if name == BLIND else (known, asked)
-            model = _trained(name, scenes, here[0], seed, steps, lr)
-            right = (late_right if name == LATE else answered_right)(model, unseen, here[1])
-            shares = {form: round(share, 4) for form, share in right.items()}
-            found.append({"model": name, "lr": lr, "seed": seed, "parameters": parameters(model)} | shares)
-    return found
-
-
-@experiment
-def answering(
-    seeds: Sequence[int] = (1, 2, 3),
-    *,
-    steps: int = 400,
-    tower_steps: int = 360,
-    rates: Sequence[float] = (1e-3, 3e-3, 1e-2),
-) -> list[dict[str, Any]]:
-    """Right answers about unseen scenes by form: one sequence, the same without the picture, and a late meeting.
-
-    Each seed has a tower of its own, trained as on the page; all models of a seed see its tokens, scenes and steps.
-    """
-    late = [(LATE, rate) for rate in rates]
-    return _examined([(SPEAKING, None), (BLIND, None), *late], seeds, steps, tower_steps)
-
-
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
@@ -402,23 +296,3 @@ def asking_table(**shares: dict[str, float]) -> DataFrame:
 def asking_claims(right: dict[str, float]) -> dict[int, float]:
     """The mean over the forms of the page's own model."""
     return {9: sum(right.values()) / len(right)}
-
-
-def answering_means() -> dict[str, list[float]]:
-    """The stored mean over the forms for each seed; of the late meeting at the rate whose mean over seeds is best."""
-    runs = stored("modalities.answering").frame
-    runs = runs.assign(mean=runs[list(FORMS)].mean(axis=1), lr=runs.lr.fillna(0.0))
-    found = {}
-    for name, own in runs.groupby("model", sort=False):
-        best = own.groupby("lr")["mean"].mean().idxmax()
-        found[str(name)] = own[own.lr == best]["mean"].tolist()
-    return found
-
-
-def answering_table() -> DataFrame:
-    """The stored means over the forms: the mean of the seeds, and their range."""
-    import pandas as pd
-
-    means = answering_means()
-    rows = {name: f"{sum(each) / len(each):.0%} ({min(each):.0%} to {max(each):.0%})" for name, each in means.items()}
-    return pd.DataFrame({"stored, three seeds": rows})

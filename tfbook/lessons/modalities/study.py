@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tfbook.lessons.modalities import (
     asking as asking,
-    asking_later as asking_later,
     asking_pictures as asking_pictures,
+    asking_rivals as asking_rivals,
     board as board,
     clubs as clubs,
     contest as contest,
