@@ -221,7 +221,7 @@ def train_speaker(
 
     model.to(runtime.device())
     history = training.fit(model, asked_loss, asked_batches(scenes, tiles, size, seed), asking_recipe(steps))
-    model.cpu()
+    model.cpu().eval()
     return history
 
 
