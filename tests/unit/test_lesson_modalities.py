@@ -233,7 +233,9 @@ def test_the_scoreboard_draws_every_task_and_names_its_rival() -> None:
     rows = [study.board.BoardRow(task, f"rival of {task}", ([0.9, 0.8], [0.7], [0.5])) for task in ("one", "two")]
     axes = figures.draw_scoreboard(rows).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["one", "two"]
-    assert {text.get_text() for text in axes.texts} == {"85", "70  rival of one", "70  rival of two"}
+    assert {text.get_text() for text in axes.texts} == {
+        "85  our blocks", "70  rival of one", "70  rival of two"
+    }  # fmt: skip
 
 
 def test_tables_are_compared_split_by_split() -> None:
