@@ -5,7 +5,7 @@ Shapes: scene, tile, word (padded), answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ from tfbook.lessons.modalities.asking_pictures import (
 from tfbook.lessons.modalities.pictures_and_words import CLOSE, clip, close_ups, train_clip
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 ANSWERS = (
     "nothing",
@@ -85,7 +85,7 @@ class LateMeeting(_Chooser):
 class Glances(_Chooser):
     """The question's vector attends to the tiles, takes in what it sees, and attends again (Yang et al., 2016)."""
 
-    def __init__(self, glances: int, width: int = 128):
+    def __init__(self, glances: int = 2, width: int = 128):
         super().__init__(width)
         self.key, self.value = (nn.Linear(D_TOKEN, width) for _ in range(2))
         self.places = nn.Parameter(torch.randn(TILES, width) / 2)
@@ -132,9 +132,13 @@ def chosen_right(
 
 TAUGHT, UNSEEN = 1500, 300  # scenes
 SPEAKING, BLIND = "one sequence", "one sequence, picture hidden"
-LATE, LONGER = "meeting late", "meeting late, four times the steps"
-ONE, TWO = "the question glances once", "the question glances twice"
-CHOOSERS = {LATE: LateMeeting, LONGER: LateMeeting, ONE: lambda: Glances(1), TWO: lambda: Glances(2)}
+LATE, GLANCES, LONGER = "meeting late", "two glances", ", four times the steps"
+CHOOSERS: dict[str, Callable[[], nn.Module]] = {
+    LATE: LateMeeting,
+    LATE + LONGER: LateMeeting,
+    GLANCES: Glances,
+    GLANCES + LONGER: Glances,
+}
 
 
 def _right(
@@ -145,8 +149,8 @@ def _right(
         speaker = PictureSpeaker()
         train_speaker(speaker, *taught, seed=seed, steps=steps)
         return {"parameters": parameters(speaker)} | answered_right(speaker, *asked)
-    model: nn.Module = CHOOSERS[name]().to(runtime.device())
-    steps = 4 * steps if name == LONGER else steps
+    model = CHOOSERS[name]().to(runtime.device())
+    steps = 4 * steps if name.endswith(LONGER) else steps
     training.fit(model, choosing_loss, asked_batches(*taught, 96, seed), asking_recipe(steps))
     return {"parameters": parameters(model)} | chosen_right(model.cpu().eval(), *asked)
 
@@ -181,9 +185,12 @@ def answering_means() -> dict[str, list[float]]:
 
 
 def answering_table() -> DataFrame:
-    """The stored means over the forms: the mean of the seeds, and their range."""
-    import pandas as pd
+    """The stored shares of right answers to *where*, and to the other forms as a mean: over seeds, with the range."""
+    runs = stored("modalities.answering").frame
+    runs["what"] = runs[[form for form in FORMS if form != "where"]].mean(axis=1)
+    found = runs.groupby("model", sort=False)[["what", "where"]].agg(_with_range)
+    return found.rename(columns={"what": "what color, kind, is at", "where": "where"}).rename_axis(None)
 
-    means = answering_means()
-    rows = {name: f"{sum(each) / len(each):.0%} ({min(each):.0%} to {max(each):.0%})" for name, each in means.items()}
-    return pd.DataFrame({"stored, three seeds": rows})
+
+def _with_range(shares: Series) -> str:
+    return f"{shares.mean():.0%} ({shares.min():.0%} to {shares.max():.0%})"

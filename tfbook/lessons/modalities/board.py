@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tfbook.course.experiments import stored
 from tfbook.lessons.modalities.asking_pictures import in_quarters, most_frequent_answers
-from tfbook.lessons.modalities.asking_rivals import SPEAKING, TAUGHT, TWO, UNSEEN, answering_means
+from tfbook.lessons.modalities.asking_rivals import GLANCES, SPEAKING, TAUGHT, UNSEEN, answering_means
 from tfbook.lessons.modalities.clubs import share_right, unseen_clubs
 from tfbook.lessons.modalities.order import ATTENDING, CNN_TOWERS, CONVOLVING, STREAM, SWAPPED, all_orders
 from tfbook.lessons.modalities.pictures_and_words import LOOKS
@@ -107,4 +107,4 @@ def _of_questions() -> BoardRow:
     means = answering_means()
     frequent = most_frequent_answers(in_quarters("train", TAUGHT), in_quarters("test", UNSEEN))
     trivial = sum(frequent.values()) / len(frequent)
-    return _row("image, text: questions", means[SPEAKING], ("two glances", means[TWO]), [trivial])
+    return _row("image, text: questions", means[SPEAKING], ("two glances", means[GLANCES]), [trivial])

@@ -53,7 +53,7 @@ CONTEST_COLORS = {
 FIGURE_ALTS = {  # of the figures that answer predictions: a lesson's code does not give them away
     "tables": "Differences of test scores on three tables: the linear model is level or ahead in eight of nine splits.",
     "reasons": "R² of four models at the stand: as it is, with 16 useless columns, and with its axes turned.",
-    "hops": "Right clubs against 1, 2, 4 and 6 layers for three kinds of networks; all lines rise up to four layers.",
+    "hops": "Right clubs against 1, 2, 4, and 6 layers for three kinds of networks; all lines rise up to four layers.",
     "codes": "Right rings of three readers: with neighbors only, with Laplacian vectors, with return probabilities.",
 }
 
