@@ -21,7 +21,7 @@ repository = f"https://github.com/{address.slug()}"
 
 extensions = [
     *("myst_nb", "sphinx.ext.autodoc"),
-    *("mathml", "lessons", "pages", "reference", "course_map", "book"),
+    *("mathml", "lessons", "pages", "reference", "course_map", "epub"),
 ]
 exclude_patterns = ["_build", "extensions", "teaching/**/*.toml"]
 nb_execution_mode = "off"

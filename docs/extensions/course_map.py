@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import html
 import json
-import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
+import tables
 from docutils import nodes
 from lessons import ROOT
 from sphinx.application import Sphinx
@@ -27,14 +26,9 @@ Stop = int | tuple[int, int, int]  # a lesson, or where an arrow crosses a row: 
 
 def needs() -> dict[int, tuple[int, ...]]:
     """The lessons that each lesson needs, as the head of its notebook says."""
-    found = {}
-    for lesson in LESSONS:
-        if lesson.written:
-            path = Path(ROOT / f"notebooks/{lesson.name}.ipynb")
-            head = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
-            line = re.search(r"needs (lessons? .*)\*$", head, re.MULTILINE)
-            found[lesson.number] = tuple(map(int, re.findall(r"\[(\d\d)\]", line[1]))) if line else ()
-    return found
+    paths = {one.number: ROOT / f"notebooks/{one.name}.ipynb" for one in LESSONS if one.written}
+    heads = {number: json.loads(path.read_text(encoding="utf-8"))["cells"][0] for number, path in paths.items()}
+    return {number: tables.needs_of("".join(head["source"])) for number, head in heads.items()}
 
 
 def direct(graph: Needs) -> dict[int, tuple[int, ...]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import green
 from docutils import nodes
+from links import linked
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
@@ -19,8 +20,6 @@ from tfbook.course.lessons import LESSONS, Lesson
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = re.compile(r'<img ([^>]*?)src="data:image/png;base64,([^"]+)"')
 BADGE = re.compile(r"^\[!\[Open in Colab\].*$", re.MULTILINE)
-FILE = re.compile(r"\]\(\.\./([\w./-]+)\)")  # a link to a file of the repository that is no page
-PAGES = {"CLAIMS.md": "../ledger.md", "README.md": "../index.md", "CONTRIBUTING.md": "../contributing.md"}
 TITLE = re.compile(r"# @title (.*)\n")
 SIGNATURE = re.compile(r"(?<=<span class=\"sig-paren\">\(</span>)\s*<dl>.*?</dl>", re.DOTALL)
 FOLDED = "folded when the page opens"
@@ -44,7 +43,7 @@ def prepared(notebook: Node, lesson: Lesson, repository: str, figures: Path) -> 
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            text = FILE.sub(lambda found: f"]({PAGES.get(found[1]) or f'{repository}/blob/main/{found[1]}'})", text)
+            text = linked(text, repository, "notebooks")
             if cell["metadata"].get("jp-MarkdownHeadingCollapsed"):
                 text = re.sub(r"^(#+ .*)$", rf"\1\n\n% {FOLDED}\n", text, count=1, flags=re.MULTILINE)
         else:
