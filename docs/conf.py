@@ -31,6 +31,8 @@ myst_enable_extensions = ["dollarmath", "amsmath", "attrs_inline"]
 myst_heading_anchors = 4
 myst_heading_slug_func = "lessons.anchor"
 
+smartquotes_action = "qe"  # not dashes: an option begins with two
+
 html_theme = "furo"
 html_title = "tfbook"
 html_favicon = "static/favicon.svg"

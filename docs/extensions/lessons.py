@@ -22,6 +22,7 @@ PICTURE = re.compile(r'<img ([^>]*?)src="data:image/png;base64,([^"]+)"')
 BADGE = re.compile(r"^\[!\[Open in Colab\].*$", re.MULTILINE)
 TITLE = re.compile(r"# @title (.*)\n")
 SIGNATURE = re.compile(r"(?<=<span class=\"sig-paren\">\(</span>)\s*<dl>.*?</dl>", re.DOTALL)
+SETUP = "setup-cell"  # a tag, which the style makes a class: paper needs no cell that installs the package
 FOLDED = "folded when the page opens"
 Node = dict[str, Any]
 
@@ -63,6 +64,8 @@ def fold(cell: Node, text: str) -> None:
     if jupyter.get("source_hidden"):
         tags.append("hide-input")
         title = TITLE.match(text)
+        if title and title[1].startswith("Setup:"):
+            tags.append(SETUP)
         cell["metadata"]["mystnb"] = {"code_prompt_show": f"Code: {title[1] if title else 'open'}"}
     if jupyter.get("outputs_hidden") or cell["metadata"].get("collapsed"):
         tags.append("hide-output")

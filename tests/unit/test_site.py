@@ -34,6 +34,9 @@ def test_a_collapsed_cell_is_hidden_under_its_title(site: dict[str, ModuleType])
     site["lessons"].fold(cell, "# @title Imports\nimport torch")
     assert cell["metadata"]["tags"] == ["hide-input"]
     assert cell["metadata"]["mystnb"] == {"code_prompt_show": "Code: Imports"}
+    setup = {"metadata": {"jupyter": {"source_hidden": True}}}
+    site["lessons"].fold(setup, "# @title Setup: run this cell first\nimport sys")
+    assert setup["metadata"]["tags"] == ["hide-input", "setup-cell"]
     other = {"metadata": {"collapsed": True, "tags": ["nbval-ignore-output"]}}
     site["lessons"].fold(other, "1 + 1")
     assert other["metadata"]["tags"] == ["nbval-ignore-output", "hide-output"]
