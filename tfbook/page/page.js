@@ -73,10 +73,10 @@ function themeButton(refresh) {
   show();
 }
 
-// Inside another page only the desk is shown; that page is told its height, which can shrink, too, and says which theme it has.
+// Inside another page only the desk is shown, from the beginning (page.html); that page is told its height, which can shrink,
+// too, and says which theme it has.
 function inFrame(repaint) {
   const root = document.documentElement;
-  root.classList.add("framed");
   new ResizeObserver(() => parent.postMessage({ height: root.offsetHeight }, "*")).observe(document.body);
   addEventListener("message", ({ source, data }) => {
     if (source !== parent || !["light", "dark"].includes(data.theme)) return;
