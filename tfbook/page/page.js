@@ -88,4 +88,9 @@ function inFrame(repaint) {
 
 let session = null;
 // Two frames later the text of the page has been drawn.
-requestAnimationFrame(() => setTimeout(() => (session = openPage(JSON.parse($("data").textContent)))));
+requestAnimationFrame(() =>
+  setTimeout(() => {
+    session = openPage(JSON.parse($("data").textContent));
+    document.documentElement.classList.add("opened");
+  }),
+);
