@@ -21,7 +21,7 @@ repository = f"https://github.com/{address.slug()}"
 
 extensions = [
     *("myst_nb", "sphinx.ext.autodoc"),
-    *("mathml", "lessons", "pages", "reference", "course_map", "book"),
+    *("mathml", "lessons", "pages", "reference", "course_map", "epub"),
 ]
 exclude_patterns = ["_build", "extensions", "teaching/**/*.toml"]
 nb_execution_mode = "off"
@@ -30,6 +30,8 @@ nb_mime_priority_overrides = [("epub", "text/html", 10), ("epub", "text/plain", 
 myst_enable_extensions = ["dollarmath", "amsmath", "attrs_inline"]
 myst_heading_anchors = 4
 myst_heading_slug_func = "lessons.anchor"
+
+smartquotes_action = "qe"  # not dashes: an option begins with two
 
 html_theme = "furo"
 html_title = "tfbook"

@@ -54,7 +54,7 @@ class Facts(NamedTuple):
     """Stated by a lesson itself: the minutes of each exercise, and the numbers of the lessons that it needs."""
 
     exercises: list[int]
-    needs: list[str]
+    needs: tuple[int, ...]
 
 
 def facts_of(lessons: Sequence[Lesson]) -> dict[Lesson, Facts]:
@@ -63,19 +63,25 @@ def facts_of(lessons: Sequence[Lesson]) -> dict[Lesson, Facts]:
     return {
         lesson: Facts(
             measure.exercise_minutes(notebook),
-            re.findall(r"\[(\d\d)\]", " ".join(line for cell in notebook.cells for line in NEEDS.findall(cell.source))),
+            needs_of("\n".join(cell.source for cell in notebook.cells)),
         )
         for lesson, notebook in notebooks.items()
     }
+
+
+def needs_of(text: str) -> tuple[int, ...]:
+    """The numbers of the lessons that a lesson's text says it needs."""
+    return tuple(map(int, re.findall(r"\[(\d\d)\]", " ".join(NEEDS.findall(text)))))
 
 
 def hours_table(facts: Mapping[Lesson, Facts]) -> str:
     """The table for instructors: minutes of reading and of the exercises, as the lessons state them."""
     lines = ["| | lesson | reading | exercises | together | needs |", "|---|---|---:|---:|---:|---|"]
     for lesson, (exercises, needs) in facts.items():
+        before = ", ".join(f"{number:02}" for number in needs)
         lines.append(
             f"| {lesson.number:02} | {link(lesson, '../../notebooks/')} | {lesson.minutes} min "
-            f"| {len(exercises)}, {sum(exercises)} min | {hours_of({lesson: facts[lesson]})[1]} | {', '.join(needs)} |"
+            f"| {len(exercises)}, {sum(exercises)} min | {hours_of({lesson: facts[lesson]})[1]} | {before} |"
         )
     reading, together = hours_of(facts)
     minutes = [each for exercises, _ in facts.values() for each in exercises]

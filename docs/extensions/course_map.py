@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 import json
-import re
+import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
+import tables
 from docutils import nodes
 from lessons import ROOT
 from sphinx.application import Sphinx
@@ -16,7 +16,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from tfbook.course.lessons import LESSONS, PARTS, Lesson
 
-WIDTH, HEIGHT, ACROSS, DOWN = 152, 58, 170, 106  # of a box, and from box to box
+WIDTH, HEIGHT, ACROSS, DOWN = 108, 74, 122, 116  # of a box, and from box to box
+LETTERS = 11  # of a title's line
 TIP = (
     '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
     '<path d="M0 0 8 4 0 8z" fill="context-stroke"/></marker></defs>'
@@ -27,14 +28,9 @@ Stop = int | tuple[int, int, int]  # a lesson, or where an arrow crosses a row: 
 
 def needs() -> dict[int, tuple[int, ...]]:
     """The lessons that each lesson needs, as the head of its notebook says."""
-    found = {}
-    for lesson in LESSONS:
-        if lesson.written:
-            path = Path(ROOT / f"notebooks/{lesson.name}.ipynb")
-            head = "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
-            line = re.search(r"needs (lessons? .*)\*$", head, re.MULTILINE)
-            found[lesson.number] = tuple(map(int, re.findall(r"\[(\d\d)\]", line[1]))) if line else ()
-    return found
+    paths = {one.number: ROOT / f"notebooks/{one.name}.ipynb" for one in LESSONS if one.written}
+    heads = {number: json.loads(path.read_text(encoding="utf-8"))["cells"][0] for number, path in paths.items()}
+    return {number: tables.needs_of("".join(head["source"])) for number, head in heads.items()}
 
 
 def direct(graph: Needs) -> dict[int, tuple[int, ...]]:
@@ -131,12 +127,16 @@ def box(lesson: Lesson, place: tuple[float, int], before: tuple[int, ...]) -> st
     x, y = corner(place)
     named = f"{lesson.number:02} {lesson.title} {lesson.minutes} min"  # as one reads it
     named += f", needs {', '.join(f'{one:02}' for one in before)}" if before else ""
+    lines = " ".join(
+        f'<tspan x="{x + 10:.0f}" dy="1.35em">{html.escape(line)}</tspan>'
+        for line in textwrap.wrap(lesson.title, LETTERS, break_long_words=False)
+    )
     return (
         f'<a href="lessons/{lesson.name}.html" aria-label="{html.escape(named)}" class="part-{lesson.part}">'
         f'<rect x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{HEIGHT}" rx="9"/>'
-        f'<text x="{x + 10:.0f}" y="{y + 23:.0f}" class="number">{lesson.number:02}</text>'
-        f' <text x="{x + 10:.0f}" y="{y + 45:.0f}">{html.escape(lesson.title)}</text>'
-        f' <text x="{x + WIDTH - 10:.0f}" y="{y + 23:.0f}" class="minutes">{lesson.minutes} min</text></a>'
+        f'<text x="{x + 10:.0f}" y="{y + 21:.0f}" class="number">{lesson.number:02}</text>'
+        f' <text y="{y + 24:.0f}">{lines}</text>'
+        f' <text x="{x + WIDTH - 10:.0f}" y="{y + 21:.0f}" class="minutes">{lesson.minutes} min</text></a>'
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import green
 from docutils import nodes
+from links import linked
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
@@ -19,10 +20,9 @@ from tfbook.course.lessons import LESSONS, Lesson
 ROOT = Path(__file__).resolve().parents[2]
 PICTURE = re.compile(r'<img ([^>]*?)src="data:image/png;base64,([^"]+)"')
 BADGE = re.compile(r"^\[!\[Open in Colab\].*$", re.MULTILINE)
-FILE = re.compile(r"\]\(\.\./([\w./-]+)\)")  # a link to a file of the repository that is no page
-PAGES = {"CLAIMS.md": "../ledger.md", "README.md": "../index.md", "CONTRIBUTING.md": "../contributing.md"}
 TITLE = re.compile(r"# @title (.*)\n")
 SIGNATURE = re.compile(r"(?<=<span class=\"sig-paren\">\(</span>)\s*<dl>.*?</dl>", re.DOTALL)
+SETUP = "setup-cell"  # a tag, which the style makes a class: paper needs no cell that installs the package
 FOLDED = "folded when the page opens"
 Node = dict[str, Any]
 
@@ -44,7 +44,7 @@ def prepared(notebook: Node, lesson: Lesson, repository: str, figures: Path) -> 
     for cell in notebook["cells"]:
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            text = FILE.sub(lambda found: f"]({PAGES.get(found[1]) or f'{repository}/blob/main/{found[1]}'})", text)
+            text = linked(text, repository, "notebooks")
             if cell["metadata"].get("jp-MarkdownHeadingCollapsed"):
                 text = re.sub(r"^(#+ .*)$", rf"\1\n\n% {FOLDED}\n", text, count=1, flags=re.MULTILINE)
         else:
@@ -64,6 +64,8 @@ def fold(cell: Node, text: str) -> None:
     if jupyter.get("source_hidden"):
         tags.append("hide-input")
         title = TITLE.match(text)
+        if title and title[1].startswith("Setup:"):
+            tags.append(SETUP)
         cell["metadata"]["mystnb"] = {"code_prompt_show": f"Code: {title[1] if title else 'open'}"}
     if jupyter.get("outputs_hidden") or cell["metadata"].get("collapsed"):
         tags.append("hide-output")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 from docutils import nodes
 from lessons import ROOT, write_changed
+from links import linked
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from tfbook import page
 
 VERDICT = re.compile(r"^\| \*\*[\d.]+\*\* .* \| ([^|]+) \|$", re.MULTILINE)
-HERE = {"CLAIMS.md": "/ledger.md", "CONTRIBUTING.md": "/contributing.md", "README.md": "/index.md"}
-LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)(?=\))")
 MODEL = "model.html"
 HEAD = "| Claim | Source | Measured | Required | Verdict |\n|---|---|---|---|---|"
 MEANING = (
@@ -33,25 +31,6 @@ def write_pages(app: Sphinx) -> None:
     write_changed(source / "contributing.md", linked(contributing, repository).encode())
     if app.builder.name == "html":
         write_model(source / "_build/extra" / MODEL)
-
-
-def linked(text: str, repository: str, folder: str = "") -> str:
-    """The text with links to files of the repository pointing to pages, where there is one, or to the repository.
-
-    `folder` is where the text lies in the repository, as in "docs/teaching".
-    """
-
-    def target(found: re.Match[str]) -> str:
-        path, mark, section = found[1].partition("#")
-        full = os.path.normpath(f"{folder}/{path}").replace(os.sep, "/").lstrip("/")
-        if lesson := re.fullmatch(r"notebooks/(\w+\.ipynb)", full):
-            return f"/lessons/{lesson[1]}{mark}{section}"
-        if full.startswith("docs/") or not path:
-            return found[1]
-        here = None if section else HERE.get(full)  # a page need not have the sections of its file
-        return here or f"{repository}/blob/main/{full}{mark}{section}"
-
-    return LINK.sub(target, text)
 
 
 def read_from_repository(app: Sphinx, page: str, content: list[str]) -> None:

@@ -24,6 +24,7 @@ ROOMS = {
     "plot": "figures and interactive views",
     "course": "what lessons share: exercises, claims, costs, invariants, grading",
 }
+FIELD = re.compile(r"Alias for field number \d+\s*$")
 CODE = re.compile(r"(`+[^`]+`+)")
 
 
@@ -70,12 +71,21 @@ def write_reference(app: Sphinx) -> None:
 
 
 def plain(app: Sphinx, what: str, name: str, thing: object, options: Any, lines: list[str]) -> None:
-    """Our docstrings are no reStructuredText: outside of `code`, stars, bars and underscores mean themselves."""
-    for number, line in enumerate(lines):
-        parts = CODE.split(line)
-        lines[number] = "".join(
-            one if CODE.fullmatch(one) else re.sub(r"([*|\\]|_(?=\W|$)|`)", r"\\\1", one) for one in parts
-        )
+    """Our docstrings are no reStructuredText: outside of `code`, stars, bars and underscores mean themselves.
+
+    Indented lines are commands, which stay as they are. What Python says of a named tuple's fields is left away.
+    """
+    written: list[str] = []
+    for line in lines:
+        if not line.startswith("    "):
+            parts = CODE.split(line)
+            line = "".join(
+                one if CODE.fullmatch(one) else re.sub(r"([*|\\]|_(?=\W|$)|`)", r"\\\1", one) for one in parts
+            )
+        elif written[-1:] == [""]:
+            written += ["::", ""]
+        written.append(line)
+    lines[:] = [] if FIELD.match("\n".join(lines)) else written
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -31,6 +31,15 @@ function openAround(target) {
   for (let part = target?.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
 }
 
+// Sphinx looks for stems, such as "rotari", and where a page has none it shows the page's first words. The words that were
+// typed are looked for, too, and what a lesson says about itself is not looked at.
+function showPlaces() {
+  const { makeSearchSummary } = Search;
+  const words = new URLSearchParams(location.search).get("q")?.match(/\S+/g) ?? [];
+  Search.makeSearchSummary = (page, stems, anchor) =>
+    makeSearchSummary.call(Search, page.replace(/<div class="doors">.*?<\/div>/s, ""), [...stems, ...words], anchor);
+}
+
 const linked = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
 addEventListener("hashchange", () => openAround(linked()));
 addEventListener("resize", reachable);
@@ -38,6 +47,7 @@ addEventListener("beforeprint", () => document.querySelectorAll("details").forEa
 document.addEventListener("toggle", reachable, true);
 openAround(linked());
 reachable();
+if (typeof Search !== "undefined") showPlaces();
 addEventListener("load", () => {
   reachable();
   const frame = document.getElementById("model");

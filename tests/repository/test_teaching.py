@@ -119,7 +119,7 @@ def test_other_pages_name_sections_that_exist() -> None:
 
 def needs(number: int) -> set[int]:
     """The lessons that a lesson needs."""
-    return {int(found) for found in re.findall(r"\[(\d\d)\]", " ".join(tables.NEEDS.findall(text(LESSONS[number]))))}
+    return set(tables.needs_of(text(LESSONS[number])))
 
 
 def test_paths_hold_what_their_lessons_need() -> None:

@@ -43,3 +43,11 @@ def test_a_function_stands_apart_from_its_argument() -> None:
     for argument in ("12", "V", "\\alpha"):
         assert "<mspace" in markdown_with_formulas(f"$\\ln {argument}$")
     assert "<mspace" not in markdown_with_formulas("$\\ln(12)$")
+
+
+def test_lines_are_aligned() -> None:
+    """Each in a row of its own, what stands left of the sign in one column, and no mark of alignment is left."""
+    page = markdown_with_formulas("$$\\begin{aligned} a &= b \\\\ &= c \\end{aligned}$$")
+    assert page.count("<mtr>") == 2
+    assert page.count('columnalign="right"') == 2
+    assert "&" not in read("$$\\begin{aligned} a &= b \\\\ &= c \\end{aligned}$$")

@@ -19,13 +19,14 @@ def site() -> dict[str, ModuleType]:
     """The modules of docs/extensions, which need Sphinx."""
     pytest.importorskip("sphinx", reason="the web site's tools come with the `site` extra")
     pytest.importorskip("myst_nb", reason="the web site's tools come with the `site` extra")
-    sys.path.insert(0, str(ROOT / "docs/extensions"))
+    sys.path[:0] = [str(ROOT / "docs/extensions"), str(ROOT / "tools")]
     import course_map
     import green
     import lessons
+    import links
     import pages
 
-    return {"course_map": course_map, "green": green, "lessons": lessons, "pages": pages}
+    return {"course_map": course_map, "green": green, "lessons": lessons, "links": links, "pages": pages}
 
 
 def test_a_collapsed_cell_is_hidden_under_its_title(site: dict[str, ModuleType]) -> None:
@@ -33,6 +34,9 @@ def test_a_collapsed_cell_is_hidden_under_its_title(site: dict[str, ModuleType])
     site["lessons"].fold(cell, "# @title Imports\nimport torch")
     assert cell["metadata"]["tags"] == ["hide-input"]
     assert cell["metadata"]["mystnb"] == {"code_prompt_show": "Code: Imports"}
+    setup = {"metadata": {"jupyter": {"source_hidden": True}}}
+    site["lessons"].fold(setup, "# @title Setup: run this cell first\nimport sys")
+    assert setup["metadata"]["tags"] == ["hide-input", "setup-cell"]
     other = {"metadata": {"collapsed": True, "tags": ["nbval-ignore-output"]}}
     site["lessons"].fold(other, "1 + 1")
     assert other["metadata"]["tags"] == ["nbval-ignore-output", "hide-output"]
@@ -66,7 +70,7 @@ def test_a_day_is_shown_only_for_what_ran(site: dict[str, ModuleType], monkeypat
 def test_links_lead_to_pages_or_to_the_repository(site: dict[str, ModuleType]) -> None:
     text = "[a](../../notebooks/04_positions.ipynb#x) [b](../../CLAIMS.md) [c](other.md) [d](../../data/README.md) [e](https://f.g)"
     expected = "[a](/lessons/04_positions.ipynb#x) [b](/ledger.md) [c](other.md) [d](R/blob/main/data/README.md) [e](https://f.g)"
-    assert site["pages"].linked(text, "R", "docs/teaching") == expected
+    assert site["links"].linked(text, "R", "docs/teaching") == expected
 
 
 def test_the_ledger_begins_with_what_failed(site: dict[str, ModuleType]) -> None:

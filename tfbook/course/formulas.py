@@ -6,6 +6,7 @@ import re
 
 FORMULA = re.compile(r"(?<!\\)(\$\$?)(?=\S)((?:[^$\\]|\\.)+?)(?<=\S)\1(?!\d)", re.DOTALL)
 FUNCTION = re.compile(r"(\\(?:ln|log|exp|max|min)) +(?=[\w\\])")  # MathML would set its argument close to it
+ALIGNED = re.compile(r"\\(begin|end)\{aligned\}")  # which latex2mathml does not know; it means the same inside of "$$"
 PLACE = "\N{OBJECT REPLACEMENT CHARACTER}"
 
 
@@ -27,4 +28,5 @@ def mathml(formula: str, *, block: bool) -> str:
     """A formula of LaTeX as an element `<math>`, on a line of its own if `block`."""
     from latex2mathml.converter import convert
 
-    return str(convert(FUNCTION.sub(r"\1\\,", formula.strip()), display="block" if block else "inline"))
+    known = ALIGNED.sub(r"\\\1{align*}", FUNCTION.sub(r"\1\\,", formula.strip()))
+    return str(convert(known, display="block" if block else "inline"))

@@ -73,11 +73,11 @@ function themeButton(refresh) {
   show();
 }
 
-// Inside another page only the desk is shown; that page is told its height and says which theme it has.
+// Inside another page only the desk is shown, from the beginning (page.html); that page is told its height, which can shrink,
+// too, and says which theme it has.
 function inFrame(repaint) {
   const root = document.documentElement;
-  root.classList.add("framed");
-  new ResizeObserver(() => parent.postMessage({ height: root.scrollHeight }, "*")).observe(document.body);
+  new ResizeObserver(() => parent.postMessage({ height: root.offsetHeight }, "*")).observe(document.body);
   addEventListener("message", ({ source, data }) => {
     if (source !== parent || !["light", "dark"].includes(data.theme)) return;
     root.style.colorScheme = data.theme;
@@ -88,4 +88,9 @@ function inFrame(repaint) {
 
 let session = null;
 // Two frames later the text of the page has been drawn.
-requestAnimationFrame(() => setTimeout(() => (session = openPage(JSON.parse($("data").textContent)))));
+requestAnimationFrame(() =>
+  setTimeout(() => {
+    session = openPage(JSON.parse($("data").textContent));
+    document.documentElement.classList.add("opened");
+  }),
+);

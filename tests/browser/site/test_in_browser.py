@@ -107,11 +107,15 @@ def test_every_view_is_alive(browser: Chrome, address: str) -> None:
 
 
 def test_the_search_finds_rotary(browser: Chrome, address: str) -> None:
-    """The lesson that explains it is among the first."""
+    """The lesson that explains it is among the first, with the words around it, not those at the head of the page."""
     browser.get(f"{address}/search.html?q=rotary")
     links = "return [...document.querySelectorAll('#search-results li a')].map((one) => one.getAttribute('href'))"
     WebDriverWait(browser, 20).until(lambda _: len(browser.execute_script(links)) > 3)
     assert any("lessons/04_positions.html" in link for link in browser.execute_script(links))
+    told = """return [...document.querySelectorAll('#search-results li')].find(
+      (one) => one.querySelector('a').href.includes('lessons/04_')).querySelector('p')?.textContent ?? ''"""
+    WebDriverWait(browser, 20).until(lambda _: "rotary" in browser.execute_script(told))
+    assert "Open in Colab" not in browser.execute_script(told)
     assert complaints(browser) == []
 
 
@@ -137,6 +141,40 @@ def test_the_model_of_the_front_page_writes(browser: Chrome, address: str) -> No
         lambda _: browser.execute_script("return document.documentElement.style.colorScheme") == "dark"
     )
     browser.switch_to.default_content()
+
+
+MOVES = """window.moved = 0;
+new PerformanceObserver((list) => list.getEntries().forEach(({ value }) => (moved += value)))
+  .observe({ type: "layout-shift", buffered: true });"""
+
+
+def test_the_front_page_stands_still_while_the_model_comes(browser: Chrome, address: str) -> None:
+    """What is seen does not move, wide or narrow; and a window that becomes wider leaves no gap below the model."""
+    script = browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": MOVES})
+    high = "return document.getElementById('model').clientHeight"
+    heights = {}
+    try:
+        for width in (390, 1280):
+            metrics = {"width": width, "height": 950, "deviceScaleFactor": 1, "mobile": width < 400}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            browser.get(f"{address}/index.html")
+            WebDriverWait(browser, 30).until(
+                lambda _: browser.execute_script("return document.getElementById('model').style.height")
+            )
+            WebDriverWait(browser, 30).until(
+                lambda _: browser.execute_script("return document.readyState") == "complete"
+            )
+            browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 200))")
+            heights[width] = browser.execute_script(high)
+            assert browser.execute_script("return moved") < 0.005
+        narrow = {"width": 390, "height": 950, "deviceScaleFactor": 1, "mobile": False}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+        WebDriverWait(browser, 10).until(lambda _: browser.execute_script(high) > heights[1280] + 50)
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow | {"width": 1280})
+        WebDriverWait(browser, 10).until(lambda _: abs(browser.execute_script(high) - heights[1280]) < 5)
+    finally:
+        browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.mark.parametrize("page", ["index.html", "lessons/04_positions.html", "ledger.html", "reference/attention.html"])

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import posixpath
+import re
+import shutil
+import subprocess
+import sys
 import zipfile
 from functools import cache
 from pathlib import Path
@@ -103,6 +107,40 @@ def test_every_picture_has_alt_text(page: str) -> None:
     assert [one.get("src") for one in pictures if not (one.get("width") and one.get("height"))] == []
 
 
+@pytest.mark.parametrize("theme", ["", 'body[data-theme="dark"] '])
+def test_code_can_be_read_on_every_page(theme: str) -> None:
+    """Every color of code that a page uses, before its ground: 4.5 to 1, as WCAG wants it at level AA."""
+    style = (SITE / "_static/pygments.css").read_text(encoding="utf-8")
+    rules = dict(re.findall(rf"^{re.escape(theme)}\.highlight ?([.\w]*) \{{(.*?)\}}", style, re.MULTILINE))
+    found = {part: dict(re.findall(r"(?<![-\w])(color|background)(?:-color)?: *#(\w+)", rules[part])) for part in rules}
+    spans = [one for page in PAGES for one in parsed(page).xpath("//div[@class='highlight']//span")]
+    kinds = {one.get("class") for one in spans if (one.text or "").strip()}  # spaces have a color, too
+    assert len(kinds) > 20
+    used = [found[""], *(found[""] | found[f".{kind}"] for kind in sorted(kinds) if f".{kind}" in found)]
+    assert [one for one in used if contrast(one["color"], one["background"]) < 4.5] == []
+
+
+def contrast(one: str, other: str) -> float:
+    """Of two colors such as "1e1e1e" or "163", from 1 to 21."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(color: str) -> float:
+    """Relative luminance, as WCAG defines it."""
+    full = color if len(color) == 6 else "".join(2 * letter for letter in color)
+    shares = [int(full[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_formulas_hold_no_latex(page: str) -> None:
+    """What the converter does not know it would leave as it was written."""
+    formulas = [one.text_content() for one in parsed(page).xpath("//math")]
+    assert [one for one in formulas if re.search(r"[\\\\&$]", one)] == []
+
+
 @pytest.mark.parametrize("page", LESSON_PAGES)
 def test_every_view_has_its_text_or_table(page: str) -> None:
     """What stands in the host is shown where no script runs, and read by those who cannot see the view."""
@@ -161,3 +199,19 @@ def test_the_book_is_small_and_reads_formulas_offline() -> None:
         assert {posixpath.normpath(posixpath.join(posixpath.dirname(name), one)) for one in sources} <= files
         assert root.xpath("//*[local-name()='script']") == []
     assert b"<math" in texts["lessons/04_positions.xhtml"]
+
+
+def test_a_lesson_on_paper_is_whole() -> None:
+    """Its outline names all sections from the first to the last, on as many pages as small print needs."""
+    if shutil.which("chromium") is None and shutil.which("google-chrome") is None:
+        pytest.skip("paper needs Chromium")
+    lesson, root = "04_positions", SITE.parents[2]
+    subprocess.run([sys.executable, "docs/paper.py", lesson], cwd=root, check=True, capture_output=True, timeout=120)
+    pdf = (SITE.parent / f"pdf/{lesson}.pdf").read_bytes()
+    plain = [one.decode() for one in re.findall(rb"/Title \((.*?)\)", pdf)]
+    coded = [bytes.fromhex(one.decode()).decode("utf-16") for one in re.findall(rb"/Title <(\w+)>", pdf)]
+    page = parsed(f"lessons/{lesson}.html")
+    headings = [one.text_content().removesuffix("¶").strip() for one in page.xpath("//h1 | //h2")]
+    assert len(headings) > 10
+    assert [one for one in headings if one not in plain + coded] == []
+    assert 20 <= len(re.findall(rb"/Type /Page\b", pdf)) <= 40

@@ -8,7 +8,7 @@ from bs4 import BeautifulSoup
 from docutils import nodes
 from sphinx.application import Sphinx
 
-UNPRINTED = "script, style, .doors, iframe, noscript, .start-model, .headerlink"
+UNPRINTED = "script, style, .doors, .tag_setup-cell, iframe, noscript, .start-model, .headerlink"
 
 
 def for_paper(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
