@@ -62,7 +62,7 @@ def _streams() -> list[tuple[_Attention, Tensor]]:
     hints=[
         "In lesson 05's order: project three times, split into heads, mix, merge the heads, project once more. New is "
         "that queries and keys go through `rotated` before they meet.",
-        "`F.scaled_dot_product_attention(q, k, v, is_causal=True)` scales, masks and mixes. It returns (batch, heads, "
+        "`F.scaled_dot_product_attention(q, k, v, is_causal=True)` scales, masks, and mixes. It returns (batch, heads, "
         "n, d_head); `W_O` wants (batch, n, d_model), with the heads of one word side by side.",
     ],
 )
