@@ -45,7 +45,7 @@ LESSONS = (
     Lesson(10, "scaling_laws", "Scaling laws", "What makes pretraining fast, and what does scale buy?", 45, 2),
     Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", 45, 2),
     Lesson(12, "preferences", "Preferences", "How do preferences become gradients?", 50, 2),
-    Lesson(13, "vit_patches", "ViT patches", "Is an image worth 16×16 words?", 50, 3),
+    Lesson(13, "vit_patches", "ViT patches", "Is an image worth 16×16 words?", 55, 3),
     Lesson(14, "vision_beyond", "Vision beyond", "Do we need global attention, or attention at all?", 35, 3),
     Lesson(15, "efficient_attention", "Efficient attention", "Can we beat n²?", 40, 4),
     Lesson(16, "inference", "Inference", "How is text generated fast?", 55, 4),
