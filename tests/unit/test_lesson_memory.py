@@ -118,7 +118,7 @@ def test_what_cannot_be_read_is_said_and_not_raised(capsys: pytest.CaptureFixtur
     ("story", "question", "needs"),
     [
         ("Ann had a house in the mill. Ann took the ring.", "Where is Ann?", "Ann goes somewhere"),
-        ("Ann looked for the ring. Ann went to the mill.", "Who has the ring?", "takes, drops or gives the ring"),
+        ("Ann looked for the ring. Ann went to the mill.", "Who has the ring?", "takes, drops, or gives the ring"),
         ("Ann took the ring. Bo went to the mill.", "Where is the ring?", "whoever had it last"),
         ("Ann went to the mill. Bo went to the lake.", "Where was Ann before the mill?", "a walk before it"),
     ],

@@ -157,7 +157,7 @@ def pre_norm_block(x: Tensor, attention: Any, feed_forward: Any, attention_norm:
 
 
 def rotated(x: Tensor) -> Tensor:
-    """Queries or keys, (batch, heads, n, d_head), turned by their positions; GPT-2 adds its positions elsewhere."""
+    """Queries or keys, (batch, head, n, d_head), turned by their positions; GPT-2 adds its positions elsewhere."""
     return x if Attention.gpt2 else rotary(x, torch.arange(x.shape[2], dtype=torch.float32))
 
 
@@ -178,7 +178,7 @@ class Attention(nn.Module):
         self.heads = size.heads
         self.W_Q, self.W_K, self.W_V, self.W_O = (nn.Linear(size.d, size.d) for _ in range(4))
 
-    def split(self, x: Tensor) -> Tensor:  # (batch, n, d) → (batch, heads, n, d_head)
+    def split(self, x: Tensor) -> Tensor:  # (batch, n, d) → (batch, head, n, d_head)
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def forward(self, x: Tensor) -> Tensor:

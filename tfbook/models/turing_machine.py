@@ -226,7 +226,7 @@ class TuringMachine(nn.Module):
     def step(
         self, x: Float[Tensor, "batch d_input"], state: MachineState
     ) -> tuple[Float[Tensor, "batch d_output"], MachineState]:
-        """The controller sees x and what was read before; the heads move, write and read."""
+        """The controller sees x and what was read before; the heads move, write, and read."""
         hidden, kept = self.controller(torch.cat([x, state.read], dim=-1), state.controller)
         erase, add = self.change(hidden).chunk(2, dim=-1)
         writing = self.address(state.memory, state.writing, self.head(self.write_head(hidden))).weights

@@ -93,7 +93,7 @@ def _sizes() -> list[tuple[int, int, int, int, list[str]]]:
     hints=[
         "An adapter beside a matrix of d_out × d_in has r · d_in numbers in A and d_out · r in B. "
         "What are d_in and d_out of `up`?",
-        "W_Q, W_K, W_V and W_O are square: 2 · d_model · r each. `up` and `down` have (d_model + d_ff) · r "
+        "W_Q, W_K, W_V, and W_O are square: 2 · d_model · r each. `up` and `down` have (d_model + d_ff) · r "
         "each. Add up over `names`, times the layers.",
     ],
 )

@@ -99,7 +99,7 @@ def draw_input(tokens: Sequence[str], segments: Sequence[int], d_model: int) -> 
     picture.text("sum", (0, 6), color=SOFT, align="right")
     picture.text("=", (1, 5), size=14)
     picture.brace([total], f"{n} vectors of {d_model} numbers each", "bottom")
-    alt = f"{n} tokens, {' '.join(tokens)}. Each is the sum of a token, a segment and a position embedding."
+    alt = f"{n} tokens, {' '.join(tokens)}. Each is the sum of a token, a segment, and a position embedding."
     return picture.figure(), alt
 
 

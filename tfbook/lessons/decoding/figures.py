@@ -68,7 +68,7 @@ def draw_cache(x: Tensor, W_Q: Tensor, W_K: Tensor, W_V: Tensor, words: Sequence
     _draw_step(picture, 0, range(last), (x, W_Q, W_K, W_V), words, "Prefill: all words of the beginning at once")
     _draw_step(picture, 4, range(last, last + 1), (x, W_Q, W_K, W_V), words, "Decode: one new word")
     alt = (
-        f"Left, prefill: {last} words get queries, keys and values at once, under a causal mask. Right, decode: a new "
+        f"Left, prefill: {last} words get queries, keys, and values at once, under a causal mask. Right, decode: a new "
         "word appends a key and a value to the cache, and its query gets one row of weights over all keys."
     )
     return picture.figure(), alt

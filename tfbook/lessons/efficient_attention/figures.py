@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 METHODS = {  # one look for each kind of attention, in all figures of the lesson
-    "dense": Method(COLORS[1], "s"),
-    "tiled": Method(COLORS[0], "o"),
+    "dense": Method(COLORS[0], "o"),  # as attention is in lessons 01, 03, and 17
+    "tiled": Method(COLORS[1], "s"),
     "window": Method(COLORS[2], "^"),
     "linear": Method(GREEN, "D"),
     "dense, window": Method(BROWN, "P"),
@@ -40,7 +40,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "nine megabytes at 16,384 tokens."
     ),
     "distances": (
-        "Right answers against distance. The windowed model answers everything near, fades before 62 tokens "
+        "Right answers against distance. The windowed model answers everything near, fades before 62 tokens, "
         "and guesses beyond. One dense and one windowed layer stay at one."
     ),
     "recall": (
@@ -348,14 +348,14 @@ def draw_memory(lengths: Sequence[int], dense: Sequence[float], tiled: Sequence[
     figure, axes = plt.subplots(figsize=(7.4, 3.9))
     axes.set(xscale="log", yscale="log")
     short = [n for n, _ in zip(lengths, dense, strict=False)]
-    color = METHODS["dense"].color
+    color, marker = METHODS["dense"]
     last, there = short[-1], dense[-1] * (goal / short[-1]) ** 2
-    axes.plot(short, dense, color=color, marker="s", label="dense, written out")
+    axes.plot(short, dense, color=color, marker=marker, label="dense, written out")
     axes.plot([last, goal], [dense[-1], there], color=color, linestyle="--", linewidth=1.4)
-    axes.plot(goal, there, "s", markerfacecolor="white", markeredgecolor=color)
+    axes.plot(goal, there, marker, markerfacecolor="white", markeredgecolor=color)
     axes.annotate("continued as $n^2$", (goal, there), (-6, -2), textcoords="offset points", ha="right", va="bottom")
     if tiled:
-        axes.plot(lengths, tiled, color=METHODS["tiled"].color, marker="o", label="tiled")
+        axes.plot(lengths, tiled, color=METHODS["tiled"].color, marker=METHODS["tiled"].marker, label="tiled")
     ticks = sorted({*lengths, goal})
     axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
     axes.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])

@@ -46,7 +46,7 @@ spoils a story.
 """,
         "overfit": """
 The first curve falls to 0.047. The second one falls along with it to 2.2 at 40 steps, after eight readings (we looked
-at 30, 40 and 80), and then climbs above 4, two thirds of an even guess: the model **overfits**. And it recites: every
+at 30, 40, and 80), and then climbs above 4, two thirds of an even guess: the model **overfits**. And it recites: every
 story that it writes is one of the 100, word for word. The number 0.047 says the same: choosing one story of 100 takes
 $\\ln 100 = 4.6$ nats, once per story of some 98 words, and the rest is memorized. That is why one looks at held-out
 text, stops when its loss turns, and, better, gets more text.

@@ -32,7 +32,7 @@ class _Attention(nn.Module):
 
 
 def rotated(x: Tensor) -> Tensor:
-    """Queries or keys, (batch, heads, n, d_head), turned by their positions as the lesson does it."""
+    """Queries or keys, (batch, head, n, d_head), turned by their positions as the lesson does it."""
     return Rotary(x.shape[-1]).rotate(x)
 
 
@@ -62,7 +62,7 @@ def _streams() -> list[tuple[_Attention, Tensor]]:
     hints=[
         "In lesson 05's order: project three times, split into heads, mix, merge the heads, project once more. New is "
         "that queries and keys go through `rotated` before they meet.",
-        "`F.scaled_dot_product_attention(q, k, v, is_causal=True)` scales, masks and mixes. It returns (batch, heads, "
+        "`F.scaled_dot_product_attention(q, k, v, is_causal=True)` scales, masks, and mixes. It returns (batch, heads, "
         "n, d_head); `W_O` wants (batch, n, d_model), with the heads of one word side by side.",
     ],
 )
@@ -72,7 +72,7 @@ def attend(layer: Any, x: Tensor) -> Tensor:
     return layer.W_O(mixed.transpose(1, 2).flatten(2))
 
 
-Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys, values: (batch, heads, n, d_head)
+Heads = tuple[Tensor, Tensor, Tensor]  # queries, keys, values: (batch, head, n, d_head)
 
 
 def _heads(layer: Any, x: Tensor) -> Heads:
@@ -174,7 +174,7 @@ attend.mistakes(
             _rotated_whole
         ),
         "one wide head: without `split`, each position has one pattern of attention in place of several": _one_head,
-        "the heads are not merged: (batch, heads, n, d_head) was cut into rows as it lay in memory, which mixes words. "
+        "the heads are not merged: (batch, head, n, d_head) was cut into rows as it lay in memory, which mixes words. "
         "Swap heads and positions back before you flatten": _unmerged,
         "`W_O` is missing: the heads' results lie side by side, and nothing has mixed them": _without_output,
         "the input is added here: `Residual` does that, so this would add it twice": (

@@ -85,8 +85,8 @@ def _sizes() -> list[tuple[int, int, int, int, int, int]]:
     hints=[
         "A linear layer from n to m has n · m + m numbers, a layer norm 2 · d_model. Each block begins both branches "
         "with a norm; what comes after the last block?",
-        "Two tables, `layers` blocks of four matrices of attention, two of the feed-forward net and two norms, and one "
-        "norm at the end. The output's matrix is the table of words again.",
+        "Two tables, `layers` blocks of four matrices of attention, two of the feed-forward net, and two norms, and "
+        "one norm at the end. The output's matrix is the table of words again.",
     ],
 )
 def count_parameters(vocab: int, context: int, d_model: int, heads: int, d_ff: int, layers: int) -> int:
@@ -129,7 +129,7 @@ NOT_COUNTED: dict[str, Callable[[int, int, int, int, int, int], int]] = {
     "biases and layer norms are missing: 12 · layers · d² and the tables are near, but asked for is all of it": (
         lambda vocab, context, d, heads, d_ff, layers: layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
     ),
-    "this is `matrix_count`, what a token is multiplied by: positions, biases and norms are learned as well": (
+    "this is `matrix_count`, what a token is multiplied by: positions, biases, and norms are learned as well": (
         lambda vocab, context, d, heads, d_ff, layers: context * d + layers * (5 * d + d_ff) + (2 * layers + 1) * 2 * d
     ),
     "attention has four matrices: queries, keys, values, and W_O, which mixes what the heads found": (

@@ -58,7 +58,7 @@ The heavy storyteller gains two to three times. Judging several tokens waits for
 less than two steps, not five. One guess alone gains little or loses: judging two is that expensive second row.
 
 The light one gains little, or loses. The draft's step takes nearly a third of its own: calls. The dotted curve knows
-that and promises more, but a round also draws words, compares and forgets, which isn't among the parts.
+that and promises more, but a round also draws words, compares, and forgets, which isn't among the parts.
 """,
         "pairs": """
 8 bits and guesses give little more than guesses alone, and with 16 texts, 8 bits gain nothing or lose. Guesses and

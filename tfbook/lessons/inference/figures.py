@@ -50,7 +50,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "further, it is near the storyteller's again, a little higher with fewer groups."
     ),
     "pairs": (
-        "A grid: rows for 32 bits, 8 bits and 2 groups, columns for one text, guesses, 16 texts, 16 long texts. Each "
+        "A grid: rows for 32 bits, 8 bits, and 2 groups, columns for one text, guesses, 16 texts, 16 long texts. Each "
         "cell has its speed and the product of its levers' speeds: larger than the speed for 8 bits, smaller for 2 "
         "groups with long texts."
     ),

@@ -54,7 +54,7 @@ And attention over all that was heard? A causal Transformer with two layers, rel
 did not try.
 """,
         "pondering": """
-As many as there are hops: 1, 3 and 5, nearly (means of three seeds). It stops when it reads that the place it has
+As many as there are hops: 1, 3, and 5, nearly (means of three seeds). It stops when it reads that the place it has
 come to is a home. A walker that may take one step only answers the walks of one hop and no other.
 """,
     }

@@ -79,8 +79,8 @@ def ask(
 
 NEEDED = {  # kind of question → the sentences that an answer follows from
     "person": "a sentence in which {A} goes somewhere; a home or a dream is not a walk",
-    "holder": "a sentence in which somebody takes, drops or gives {x}",
-    "thing": "a sentence in which somebody takes, drops or gives {x}, and a walk of whoever had it last",
+    "holder": "a sentence in which somebody takes, drops, or gives {x}",
+    "thing": "a sentence in which somebody takes, drops, or gives {x}, and a walk of whoever had it last",
     "before": "one walk of {A} to {p}, no more, and a walk before it",
 }
 

@@ -70,7 +70,7 @@ def draw_hop(
     picture.arrow(o, plus, "", "value")
     picture.arrow(plus, new, "", "query")
     return picture.figure(), (
-        f"A hop with {len(sentences)} sentences, one per row: address, score, weight {_listed(weights)} and content. "
+        f"A hop with {len(sentences)} sentences, one per row: address, score, weight {_listed(weights)}, and content. "
         f"Below, the question {_listed(query)}, the fetched vector {_listed(mixture)}, and their sum."
     )
 
@@ -130,7 +130,7 @@ def draw_looks(frame: DataFrame, kind: str = "thing") -> Picture:
     )
     return figure, (
         f"Stacked bars of attention on the first fact, on the second fact, and elsewhere, for “{ASKING[kind]}?”: each "
-        "hop of networks with one, two and three hops. The single hop looks mostly elsewhere; with more, the "
+        "hop of networks with one, two, and three hops. The single hop looks mostly elsewhere; with more, the "
         "first hop looks at the first fact and the next ones at the second."
     )
 

@@ -53,7 +53,7 @@ Of those that knew both, sinusoidal positions lose the most. Only relative posit
 nearly always.
 """,
         "addition": """
-Sinusoids, ALiBi and no encoding had not even learned to add 8-digit numbers in the same 1,000 steps, so their
+Sinusoids, ALiBi, and no encoding had not even learned to add 8-digit numbers in the same 1,000 steps, so their
 rows say little about length. Learned positions do not refuse here: their table has 48 rows, of which training
 met 23. ALiBi's straight line has no peak: a single head cannot say "exactly three back" by positions alone, and
 several heads and layers make up for only part of it.

@@ -59,7 +59,7 @@ DPO from about 1,130. PPO can go on, since it writes new stories, while DPO has 
 SFT is the cheapest, and the reader likes about as many of its stories as of the best of 16. But its
 demonstrations were perfect: 128 stories, all generous and all consistent. People who can write those are
 expensive; comparing two of the model's own stories is something that anyone can do. (We left out a rival: SFT on
-the 48 liked stories of the pool, the same comparisons. In three short runs, the reader liked 65%, 57% and 65% of
+the 48 liked stories of the pool, the same comparisons. In three short runs, the reader liked 65%, 57%, and 65% of
 what it wrote, at 7 to 9 nats.)
 
 The purple line is the one to remember. **Best of n gains the most at small KL.** At 1.8 nats, the reader likes

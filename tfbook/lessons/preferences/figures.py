@@ -152,7 +152,7 @@ def draw_gap(betas: Sequence[float]) -> Picture:
     axes.set_ylim(bottom=0)
     axes.set_xticks([-6, -3, 0, 3, 6, 9])
     found = ", ".join(f"{math.log1p(math.exp(-3 * beta)):.2f} at a gap of 3 for β = {beta:g}" for beta in betas)
-    return figure, f"Two losses that fall from the left, pass ln 2 at 0 and flatten out toward 0: {found}."
+    return figure, f"Two losses that fall from the left, pass ln 2 at 0, and flatten out toward 0: {found}."
 
 
 # ---- accuracy and training -------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def _runs() -> list[Runs]:
 @exercise(
     cases=_runs,
     hints=[
-        "Each run is one equation, E · 1 + A · N^(−α) + B · D^(−β) = loss, with the unknowns E, A and B. What are the "
+        "Each run is one equation, E · 1 + A · N^(−α) + B · D^(−β) = loss, with the unknowns E, A, and B. What are the "
         "three columns of its matrix?",
         "Stack `torch.ones_like(N)`, `N**-alpha` and `D**-beta` along dim=1. `torch.linalg.lstsq(columns, "
         "loss[:, None]).solution` is (3, 1).",
@@ -162,10 +162,10 @@ fit_terms.mistakes(
         "A and B are fitted one after the other: both terms change the loss of every run, so solve for all at once": (
             _one_after_the_other
         ),
-        "E, A and B may be negative, where that makes the errors smallest: cut nothing off at 0": (
+        "E, A, and B may be negative, where that makes the errors smallest: cut nothing off at 0": (
             lambda *runs: fit_terms.reference(*runs).clamp(min=0)
         ),
-        "these are the fitted losses: return E, A and B themselves": lambda N, D, loss, alpha, beta: (
+        "these are the fitted losses: return E, A, and B themselves": lambda N, D, loss, alpha, beta: (
             torch.stack([torch.ones_like(N), N**-alpha, D**-beta], dim=1) @ fit_terms.reference(N, D, loss, alpha, beta)
         ),
         "the solution is a column, (3, 1): return its three numbers, `solution[:, 0]`": (

@@ -127,8 +127,8 @@ def draw_directions(polynomial: Mapping[str, tuple[Any, Any]], values: Mapping[s
         place = len(xs) * {"0 rounds": 0.3, "5 rounds": 0.75}.get(name, 0.62)
         right.text(place, height, name, color=SHADES[name], fontsize=10.5)
     alt = (
-        "Left: a singular value after 0, 1, 3 and 5 rounds; after five, all above a hundredth lie between 0.7 and 1.1. "
-        "Right: those of a gradient fall over orders of magnitude; after five rounds most of them are near 1."
+        "Left: a singular value after 0, 1, 3, and 5 rounds; after five, all above a hundredth lie between 0.7 and "
+        "1.1. Right: those of a gradient fall over orders of magnitude; after five rounds most of them are near 1."
     )
     return figure, alt
 

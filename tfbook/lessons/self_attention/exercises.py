@@ -287,7 +287,7 @@ def _layers_and_inputs() -> list[tuple[_Layer, Tensor, Tensor | None, Tensor | N
 @_layer_exercise(
     cases=_layers_and_inputs,
     hints=[
-        "`__init__` keeps `heads` and makes four `nn.Linear(d_model, d_model)` called W_Q, W_K, W_V and W_O.",
+        "`__init__` keeps `heads` and makes four `nn.Linear(d_model, d_model)` called W_Q, W_K, W_V, and W_O.",
         "`forward` has four steps: project, where keys and values come from `context` if there is one; split into "
         "heads; attend under the mask; merge and apply W_O.",
         "Split: `x.unflatten(-1, (heads, -1)).transpose(1, 2)`. Merge: `y.transpose(1, 2).flatten(2)`.",

@@ -119,7 +119,7 @@ def draw_heads(q: Tensor, k: Tensor, v: Tensor, W_O: Tensor) -> Figure:
         "V": (v, "value"),
         "Y": (mixed, "value"),
     }
-    picture = Schematic(f"{heads} heads: the same attention on slices of Q, K and V", gap=(14, 18))
+    picture = Schematic(f"{heads} heads: the same attention on slices of Q, K, and V", gap=(14, 18))
     whole = [
         picture.matrix(
             _merged(x), (0, index * middle), role, cell=SMALL, label=f"${name}$", shape=_size(_merged(x)), beside="left"

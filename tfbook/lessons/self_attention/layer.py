@@ -38,5 +38,5 @@ class MultiHead(nn.Module):
     ) -> Float[Tensor, "batch n d_model"]:
         context = x if context is None else context
         q, k, v = (self.split(t) for t in (self.W_Q(x), self.W_K(context), self.W_V(context)))
-        y = attention_weights(q, k, mask) @ v  # (batch, heads, n, d_head)
+        y = attention_weights(q, k, mask) @ v  # (batch, head, n, d_head)
         return self.W_O(y.transpose(1, 2).flatten(2))

@@ -44,7 +44,7 @@ trains Mambas that never had it: $W_\Delta = 0$, or one learned $B$ and $C$ for 
 0.88 and 0.90, so don't rank these).
 
 A Mamba trained with $B$ and $C$ relies on them, and hardly needs them: here fixed decays, the convolution over four
-words and the gate $g$ do nearly as well. So $\Delta$ *can* be a gate: the lantern asks for one, these short stories
+words, and the gate $g$ do nearly as well. So $\Delta$ *can* be a gate: the lantern asks for one, these short stories
 hardly do.
 """,
         "recall": r"""
@@ -53,8 +53,8 @@ with 64 (sixteen heads, keys of only two numbers) about six in ten questions. (W
 of two got stuck. A larger state is not always easier to train.)
 The wide LSTM gets nearly two thirds right. A window is right while the fact lies inside it, and guesses otherwise.
 
-The surprise is at the bottom: minGRU, S4D and the narrow Mamba are no better than a reader that only counts. Size can't
-be the reason: minGRU has 256 numbers, as many as the matrix that answers everything, and the wide Mamba has more.
+The surprise is at the bottom: minGRU, S4D, and the narrow Mamba are no better than a reader that only counts. Size
+can't be the reason: minGRU has 256 numbers, as many as the matrix that answers everything, and the wide Mamba has more.
 """,
         "asked": r"""
 Your line takes the stored runs from one in four to nineteen in twenty and more, in all three seeds. A *vector* of
@@ -89,7 +89,7 @@ rule is a strong rival in bits, and it knows the six periods in advance; still i
 cannot foresee.
 
 Even the dilated network is far from perfect: 512 samples hold one note and a quarter, and 400 batches are few.
-What we changed is the dilations alone; parameters, batches and learning rates are the same, and the rates were
+What we changed is the dilations alone; parameters, batches, and learning rates are the same, and the rates were
 not tuned for either.
 """,
         "blind_spot": r"""

@@ -49,7 +49,7 @@ CLAIMS = Claims(
             "Stored result, state_spaces.chosen",
         ),
         8: Bound(
-            "A minGRU's 256 numbers recall 16 facts after a product, ReLU or SiLU with the question: worst of nine",
+            "A minGRU's 256 numbers recall 16 facts after a product, ReLU, or SiLU with the question: worst of nine",
             ">=",
             0.85,
             "Stored result, state_spaces.asked",

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 METHODS = {  # one look for each way to read, in all figures of the lesson
     "attention": Method(COLORS[0], "o"),
-    "window": Method(COLORS[1], "s"),
-    "LSTM": Method(COLORS[2], "^"),
-    "minGRU": Method(GREEN, "D"),
-    "gated linear attention": Method(BROWN, "P"),
+    "window": Method(COLORS[2], "^"),  # as in lesson 15
+    "LSTM": Method(COLORS[1], "s"),
+    "minGRU": Method(BROWN, "P"),
+    "gated linear attention": Method(GREEN, "D"),  # as in lesson 15
     "Mamba": Method(RED, "v"),
     "S4D": Method(KHAKI, "X"),
     "hybrid": Method(COLORS[3], "h"),
@@ -46,8 +46,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
         "The same axes: the fixed decays fall as before, and three lines of gated decays stay at one up to 95 words."
     ),
     "full": (
-        "Right answers against facts written, 2 to 128, for keys of 8, 16 and 32 numbers. Each curve stays near one at "
-        "first and bends down; it crosses nine in ten near as many facts as a key has numbers."
+        "Right answers against facts written, 2 to 128, for keys of 8, 16, and 32 numbers. Each curve stays near one "
+        "at first and bends down; it crosses nine in ten near as many facts as a key has numbers."
     ),
     "chosen": (
         "Fifteen bars, one for each word: long at Rosa and Tom or at one of the three words after each, and short at "
@@ -59,7 +59,7 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
     ),
     "recall": (
         "Right answers about 16 facts, a line of dots for each reader, the best on top: attention and gated linear "
-        "attention of 256 numbers at one, the wide LSTM near two thirds. minGRU, S4D and the narrow Mamba lie on the "
+        "attention of 256 numbers at one, the wide LSTM near two thirds. minGRU, S4D, and the narrow Mamba lie on the "
         "dotted line of the most frequent thing, near one in four; a window of four positions at chance."
     ),
     "asked": (
@@ -186,7 +186,7 @@ def draw_mamba() -> Figure:
     """The mixer of a Mamba block: a convolution over four words, Δ, B and C from its output, the scan, and a gate."""
     from tfbook.plot import Schematic
 
-    picture = Schematic("Mamba: Δ, B and C are made from the input", gap=(34, 20))
+    picture = Schematic("Mamba: Δ, B, and C are made from the input", gap=(34, 20))
     x = picture.box("$x$", (0, 1), "stream", note="time × d")
     up = picture.box("$W_{in}$", (1, 1), "parameter")
     convolution = picture.box("convolution\nover 4 words", (2, 0), "plain", note="then SiLU: $u$")

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.state_spaces.filling import ENOUGH, MANY
-from tfbook.plot.house import BROWN, COLORS, EDGE, FAINT, INK, RED, SOFT
+from tfbook.plot.house import COLORS, EDGE, FAINT, GREEN, INK, RED, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ def draw_filled(right: Mapping[int, Sequence[Mapping[int, float]]], title: str) 
     figure, axes = plt.subplots(figsize=(7.5, 3.8))
     for key, runs in right.items():
         for run in runs:
-            axes.plot(list(run), list(run.values()), color=BROWN, marker=MARKS[key], markersize=5, alpha=0.7)
+            axes.plot(list(run), list(run.values()), color=GREEN, marker=MARKS[key], markersize=5, alpha=0.7)
         last = max(runs[0])
         _label(axes, last, fmean(run[last] for run in runs), f"keys of {key}")
     _facts(axes, list(next(iter(right.values()))[0]), title)
@@ -35,7 +35,7 @@ def draw_overflow(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
     """Right answers of trained readers against the facts: means over seeds, bands from the least to the largest."""
     import matplotlib.pyplot as plt
 
-    colors = {"attention": COLORS[0], "gated linear attention": BROWN}
+    colors = {"attention": COLORS[0], "gated linear attention": GREEN}
     figure, axes = plt.subplots(figsize=(7.5, 3.8))
     for method, key, steps in dict.fromkeys((row["method"], row["key"], row["steps"]) for row in rows):
         runs = [row for row in rows if (row["method"], row["key"], row["steps"]) == (method, key, steps)]
@@ -46,12 +46,12 @@ def draw_overflow(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
         axes.fill_between(MANY, list(map(min, shares)), list(map(max, shares)), color=color, alpha=0.12, linewidth=0)
         if method != "attention" and style == "-":
             _label(axes, MANY[-1], fmean(shares[-1]), f"matrix, keys of {key}")
-    _label(axes, MANY[-1], 1.0, "attention, keys\nof 8, 16 and 32", COLORS[0])
+    _label(axes, MANY[-1], 1.0, "attention, keys\nof 8, 16, and 32", COLORS[0])
     _facts(axes, MANY, title)
     return figure
 
 
-def _label(axes: Axes, x: float, y: float, text: str, color: str = BROWN) -> None:
+def _label(axes: Axes, x: float, y: float, text: str, color: str = GREEN) -> None:
     axes.annotate(text, (x, y), xytext=(8, 0), textcoords="offset points", va="center", color=color, fontsize=10)
 
 

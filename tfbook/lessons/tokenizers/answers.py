@@ -31,14 +31,14 @@ start, 0, which is right only where there is no r.
 """,
         "values_of_tokens": """
 The informative row is the third: in a new word of seen tokens the values add up, usually to the right number.
-(*feverous* gets only half an r: in this small training set, `ever` came only with `who`, and the two share the
-credit.)
+(Now and then it is half an r. With Shakespeare's plays, *feverous* got one half: in that small training set, `ever`
+came only with `who`, and the two share the credit.)
 
 A new token has kept its 0.
 """,
         "vocabulary_size": """
-Sixteen times as many tokens in the vocabulary cut Shakespeare's length in tokens to about a third: each further
-merge joins a rarer pair.
+Sixteen times as many tokens in the vocabulary cut Shakespeare's length in tokens to about a third, and that of
+Python's reference to about a quarter: each further merge joins a rarer pair.
 
 After the same number of tokens, larger is better: longer tokens cover more text (at 4,096, 5.3 passes over the
 training text instead of 1.6), 128 of them reach further back, and the model has up to three times the

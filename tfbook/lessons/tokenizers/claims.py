@@ -59,7 +59,7 @@ CLAIMS = Claims(
             "Measured here, 64 sentences per batch",
         ),
         12: Bound(
-            "The nearest word of a person, animal, food or place is of the same kind (share)",
+            "The nearest word of a person, animal, food, or place is of the same kind (share)",
             ">=",
             0.9,
             "Measured here; skip-gram as in Mikolov et al. (2013)",

@@ -157,7 +157,7 @@ def draw_transformer(source: Sequence[str], target: Sequence[str]) -> Picture:
     alt = (
         "Two residual streams. Left, the encoder: source words, embedding, positions, N blocks of "
         "self-attention and feed-forward, a norm. Right, the decoder: the target shifted by one, embedding, "
-        "positions, N blocks of causal self-attention, cross-attention and feed-forward, a norm, the "
+        "positions, N blocks of causal self-attention, cross-attention, and feed-forward, a norm, the "
         "transposed embedding, softmax, next words. The encoder's output leads into the cross-attention as "
         "keys and values."
     )

@@ -124,7 +124,7 @@ match_cost.mistakes(
         "a likely label should make a match cheap: subtract its probability": partial(_costs, signs=(5, -2, 1)),
         "a large overlap should make a match cheap: subtract it": partial(_costs, signs=(5, 2, -1)),
         "the signs are all turned: the least cost is the best match": partial(_costs, signs=(-5, 2, 1)),
-        "the three terms weigh 5, 2 and 1: these are all 1": partial(_costs, signs=(1, -1, -1)),
+        "the three terms weigh 5, 2, and 1: these are all 1": partial(_costs, signs=(1, -1, -1)),
         "the weights 5 and 2 are exchanged: 5 is the distance's": partial(_costs, signs=(2, -5, -1)),
         "the probabilities are missing: without them, any label will do": partial(_costs, signs=(5, -2, 0)),
         "these are log probabilities; the cost takes the probability itself": partial(

@@ -37,8 +37,8 @@ ALTS = {  # of the figures that answer predictions: a lesson's code does not giv
     ),
     "neighbors": (
         "Left, 13 by 13 offsets: red in the middle, above and below it, and along both sides. Right, cosine "
-        "against distance: down a column it falls from 0.56; along a row it starts at 0.19, falls below 0 and "
-        "ends at 0.47."
+        "against distance: down a column it falls from 0.56; along a row it starts at 0.19, falls below 0, "
+        "and ends at 0.47."
     ),
     "four_orders": (
         "Left, three images under maps in orange: rollout marks many patches, ablation one or two or none. "
