@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rules import Lesson
 
 IMAGE = re.compile(r"!\[([^\]]*)\]\([^)]*\)")
+MARKUP = re.compile(r"<figcaption>[^<]*(\*\w+\*|`|\$[A-Za-z])")  # a caption is plain text: its marks would be shown
 WITHOUT_ALT = re.compile(r"<img\b(?![^>]*\balt=\"[^\"]+\")")
 
 
@@ -45,6 +46,8 @@ def describes_its_images(lesson: Lesson) -> Iterator[str]:
         described = all(output.metadata.get(mime, {}).get("alt", "").strip() for mime in bare)
         if not described or WITHOUT_ALT.search(data.get("text/html", "")):
             yield f"cell {number}: the figure has no alt text"
+        if markup := MARKUP.search(data.get("text/html", "")):
+            yield f"cell {number}: the caption shows its mark {markup[1]!r}"
     for number, text in lesson.prose:
         for alt in IMAGE.findall(text):
             if not alt.strip():

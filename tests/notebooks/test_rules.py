@@ -194,6 +194,7 @@ BROKEN: list[tuple[Rule, Break, str]] = [
     (rules.describes_its_images, show(display(image_png="")), "cell 5: the figure has no alt text"),
     (rules.describes_its_images, show(display(text_html=figure(alt=""))), "cell 5: the figure has no alt text"),
     (rules.describes_its_images, say("![](cat.png)"), "an image has no alt text"),
+    (rules.describes_its_images, show(display(text_html="<figcaption>The *same*</figcaption>")), "its mark '*same*'"),
     (rules.has_sound_figures, show(display(image_png=painted(1))), "cell 5: the corners of its figure"),
     (rules.has_sound_figures, show(display(text_html=figure(painted(1)))), "cell 5: the corners of its figure"),
     (rules.has_sound_figures, show(display(text_html=figure(painted(17)))), "paints color 17, and its palette has 17"),
