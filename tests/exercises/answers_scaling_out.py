@@ -22,6 +22,15 @@ def gradient_of_sums(gradients: list[Tensor], counts: list[int]) -> Tensor:
     return total
 
 
+def gradient_with_swapped_counts(gradients: list[Tensor], counts: list[int]) -> Tensor:
+    total = sum(counts)
+    return torch.stack([g * (c / total) for g, c in zip(gradients, reversed(counts), strict=True)]).sum(dim=0)
+
+
+def gradient_over_the_largest(gradients: list[Tensor], counts: list[int]) -> Tensor:
+    return sum((g * c for g, c in zip(gradients, counts, strict=True)), torch.tensor(0.0)) / max(counts)
+
+
 def ring_in_memory(held: Held, exchange: Exchange) -> Held:
     totals = [sum(row[p] for row in held) for p in range(len(held))]
     return [list(totals) for _ in held]

@@ -164,6 +164,16 @@ def tensor_sending(machines: int, d_model: float, operations_per_second: float, 
     return 2 * (machines - 1) / (9 * d_model) * tokens_to_hide(operations_per_second, bytes_per_second)
 
 
+def interleaved_bubble(stages: int, microbatches: int, turns: int = 1) -> float:
+    """Waiting per second of computing: (p − 1) / (v m) with m ≥ p microbatches (Narayanan et al., 2021, section 2.2).
+
+    A chip has v short stages, and its next one can begin when a microbatch is back from the other chips. With m < p
+    it waits for that in each turn, however short: (p v + m − 1) / (m v) − 1, which for v = 1 is (p − 1) / m.
+    """
+    p, m, v = stages, microbatches, turns
+    return (p - 1) / (v * m) if m >= p else (p * v + m - 1) / (m * v) - 1
+
+
 # ---- the whole run ---------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +228,8 @@ class Plan:
                 f"{self.texts:,} whole texts for {self.copies:,} copies: at most {most:,} each, "
                 f"too few for {self.microbatches:,} microbatches"
             )
+        if self.pipeline * self.turns > max(1, ceil(self.layers)):
+            raise ValueError(f"{self.pipeline} × {self.turns} stages for {self.layers:,.0f} layers: less than one each")
         if not 0 < self.utilization <= 1:
             raise ValueError(f"utilization is {self.utilization}; expected a share of the peak, 0 to 1")
 
@@ -292,7 +304,7 @@ class Plan:
         return {
             "copies": sending,
             "tensor": tensor,
-            "bubble": (self.pipeline - 1) / (self.microbatches * self.turns),
+            "bubble": interleaved_bubble(self.pipeline, self.microbatches, self.turns),
             "no text": self.copies * self.tokens_per_copy / (self.texts * self.text) - 1,
         }
 

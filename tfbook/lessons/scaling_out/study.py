@@ -28,7 +28,13 @@ from tfbook.lessons.scaling_out.facts import (
     LLAMA_3 as LLAMA_3,
     LLAMA_405B as LLAMA_405B,
     LLAMA_PLANS as LLAMA_PLANS,
-    Published,
+    SHARDING_ALONE as SHARDING_ALONE,
+)
+from tfbook.lessons.scaling_out.on_paper import (
+    against_published as against_published,
+    beat_sharding as beat_sharding,
+    cut_table as cut_table,
+    plan_table as plan_table,
 )
 from tfbook.lessons.scaling_out.walkthroughs import (
     alone_or_together as alone_or_together,
@@ -43,7 +49,6 @@ from tfbook.parallel.planning import (
     DOUBLE,
     PARTS,
     STAGES,
-    Plan,
     Shape,
     held_numbers,
     memory_by_part,
@@ -243,74 +248,6 @@ def accumulated(model: nn.Module, ids: Tensor, parts: int) -> list[Any]:
     for part in ids.tensor_split(parts):
         (total_loss(model(part[:, :-1]), part) / predicted(ids)).backward()
     return [weight.grad for weight in model.parameters()]
-
-
-# ---- on paper --------------------------------------------------------------------------------------------------------
-
-
-def against_published(runs: Mapping[str, Published]) -> DataFrame:
-    """Operations, days and chip hours as planned and as published, and whether their ratio checks anything."""
-    import pandas as pd
-
-    rows = []
-    for name, run in runs.items():
-        plan = run.plan
-        pairs = {
-            "operations": (plan.operations, run.operations),
-            "days": (plan.days, run.days),
-            "million chip hours": (plan.chip_hours / 1e6, run.chip_hours / 1e6),
-        }
-        for what, (planned, published) in pairs.items():
-            ratio = "" if published is None else f"{planned / published:.2f}"
-            told = "" if published is None else f"{published:,.3g}"
-            circular = what == "operations" or run.circular
-            checks = "" if published is None else "no, circular" if circular else "consistency"
-            row = {"run": name, "": what, "planned": f"{planned:,.3g}", "published": told, "ratio": ratio}
-            rows.append(row | {"a check?": checks})
-    return pd.DataFrame(rows).set_index(["run", ""])
-
-
-def cut_table(plans: Mapping[str, Plan], step_time: Callable[..., float]) -> DataFrame:
-    """One line for each plan: copies × tensor × pipeline, memory, the time of a step by `step_time`, days."""
-    import pandas as pd
-
-    rows = {}
-    for name, plan in plans.items():
-        tensor = plan.waits["tensor"]
-        sizes = plan.tokens_per_microbatch, plan.tokens_to_hide, plan.microbatches
-        # Interleaved, a chip's stages are as many times shorter, and so is the bubble.
-        time = step_time(*sizes, 1 + (plan.pipeline - 1) / plan.turns, tensor, STAGES.index(plan.kind))
-        time = (time + plan.recompute / 3) * (1 + plan.waits["no text"])
-        rows[name] = {
-            "copies × tensor × pipeline": f"{plan.copies:,} × {plan.tensor} × {plan.pipeline}",
-            "GB per GPU": round(plan.bytes_per_chip / 1e9, 1),
-            "GPUs with a text": f"{plan.reading / plan.copies:.1%}",
-            "blocks run": "forward twice" if plan.recompute else "forward once",
-            "time of a step": round(time, 2),
-            "TFLOP/s": round(plan.utilization * plan.chip.peak / time / 1e12),
-            "days": round(plan.days * time, 1),
-        }
-    return pd.DataFrame(rows).T
-
-
-def plan_table(plan: Plan) -> DataFrame:
-    """A plan, line by line."""
-    import pandas as pd
-
-    waits = ", ".join(f"{name} {share:.2f}" for name, share in plan.waits.items() if share)
-    lines = {
-        "copies × tensor × pipeline": f"{plan.copies:,} × {plan.tensor} × {plan.pipeline}",
-        "days": f"{plan.days * plan.slowdown:,.1f}",
-        "rent": f"${plan.rent:,.0f}",
-        "electricity": f"{plan.megawatt_hours:,.1f} MWh, ${plan.power_bill:,.0f}",
-        "on each GPU": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}",
-        "of it, activations": f"{plan.bytes_by_part['activations'] / 1e9:,.1f} GB",
-        "fits": "yes" if plan.fits else "no",
-        "tokens per copy and microbatch": f"{plan.tokens_per_microbatch:,.0f}; hides with {plan.tokens_to_hide:,.0f}",
-        "waits, per second of computing": waits or "nothing",
-        "as fast as": f"{plan.speedup:,.0f} GPUs that never wait, of {plan.chips:,}",
-    }
-    return pd.DataFrame({"": lines})
 
 
 # ---- stored ----------------------------------------------------------------------------------------------------------
