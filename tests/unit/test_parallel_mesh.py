@@ -15,10 +15,7 @@ def waited(stages: int, microbatches: int, turns: int) -> float:
     free = [0.0] * stages
     groups = range(0, microbatches, stages)
     order = [
-        (first + k, turn)
-        for first in groups
-        for turn in range(turns)
-        for k in range(min(stages, microbatches - first))
+        (first + k, turn) for first in groups for turn in range(turns) for k in range(min(stages, microbatches - first))
     ]
     for k, turn in order:
         for chip in range(stages):
