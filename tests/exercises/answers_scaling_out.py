@@ -91,6 +91,8 @@ def time_with_the_bubble_as_a_share(
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.batch_gradient, gradient_of_sums, "division by the number of all tokens"),
+    (ex.batch_gradient, gradient_with_swapped_counts, "another machine's count"),
+    (ex.batch_gradient, gradient_over_the_largest, "divided by the largest count"),
     (ex.ring_all_reduce, ring_in_memory, "nothing went over the wire"),
     (ex.ring_all_reduce, ring_half, "this is the first half"),
     (ex.ring_all_reduce, ring_in_place, "`a = a + b`, which makes a new one"),
