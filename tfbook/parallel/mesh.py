@@ -1,4 +1,4 @@
-"""What each chip of a combined plan sends in a step, by cut: tensor parallel, pipeline, and copies of the model."""
+"""The bytes that each chip of a combined plan sends in a step, by cut: tensor parallel, pipeline, copies of a model."""
 
 from __future__ import annotations
 
