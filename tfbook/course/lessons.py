@@ -52,7 +52,7 @@ LESSONS = (
     Lesson(17, "state_spaces", "State spaces", "What other ways are there to read a sequence?", 60, 5),
     Lesson(18, "memory", "Memory", "What if attention reads something other than the input?", 55, 5),
     Lesson(19, "modalities", "Modalities", "What else can be cut into tokens?", 80, 5),
-    Lesson(20, "scaling_out", "Scaling out", "How do many machines train one model?", 65, 5),
+    Lesson(20, "scaling_out", "Scaling out", "How do many machines train one model?", 60, 5),
 )
 
 
