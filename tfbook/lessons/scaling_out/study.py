@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial
+from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,6 +43,7 @@ from tfbook.lessons.scaling_out.walkthroughs import (
     meet as meet,
 )
 from tfbook.models.gpt import GPT2, GPT2_SMALL, Gpt, parameter_count
+from tfbook.parallel.clock import launch_clock
 from tfbook.parallel.data import data_parallel
 from tfbook.parallel.launch import Launched, launch_elastic as launch_elastic, launch_kinds as launch_kinds
 from tfbook.parallel.pipeline import pipeline
@@ -52,6 +54,7 @@ from tfbook.parallel.planning import (
     Shape,
     held_numbers,
     memory_by_part,
+    tokens_to_hide,
     wire_bytes,
 )
 from tfbook.parallel.sharded import sharded
@@ -280,6 +283,55 @@ def _sharded_by_gloo(shape: Shape, machines: int, steps: int) -> float:
     """The formula with a reduce-scatter that sends what an all-reduce does, as gloo's."""
     more = (machines - 1) * (shape.around + shape.blocks) * shape.number
     return steps * (wire_bytes("sharded", shape, machines) + more)
+
+
+CLOCKED = replace(CONFIG, d_model=256, heads=8, d_ff=1024)  # enough computing to measure
+
+
+@experiment
+def on_a_clock(rounds: int = 15, most: int = 128) -> list[dict[str, Any]]:
+    """Seconds of computing a gradient and of adding two, on one and on two real processes, for batches of 2 to `most`.
+
+    Run where nothing else computes: each process has one thread, so two of them need two idle cores.
+    """
+    torch.manual_seed(20)
+    model = Gpt(_stories()[0], CLOCKED)
+    sizes = [rows for rows in (2, 8, 32, 128) if rows <= most]
+    batches = [story_batches(1, rows)[0] for rows in sizes]
+    numbers = sum(weight.numel() for weight in model.parameters())
+    return [row | {"parameters": numbers} for row in launch_clock(model, batches, rounds=rounds)]
+
+
+def clock_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Milliseconds for a gradient, alone and together, and how many times as fast the two processes are."""
+    import pandas as pd
+
+    lines = [
+        {
+            "tokens per step": row["tokens"],
+            "one: computing, ms": round(1e3 * row["alone computing"], 1),
+            "two: computing, ms": round(1e3 * row["together computing"], 1),
+            "two: the sum, ms": round(1e3 * (row["together waiting"] + row["together sum"]), 1),
+            "times as fast": round(row["times as fast"], 2),
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(lines).set_index("tokens per step")
+
+
+def break_even(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Tokens per step from which on two processes that don't overlap are faster: by formula, and as clocked.
+
+    Half of the computing is saved, 3 N operations per token, and 4 N bytes of float32 gradients are sent:
+    4/3 · (operations/s) / (bytes/s), from the largest batch. As clocked: between two batches, on a logarithmic axis.
+    """
+    largest = rows[-1]
+    speed = 6 * largest["parameters"] * largest["tokens"] / largest["alone computing"]
+    rate = 4 * largest["parameters"] / largest["together sum"]
+    below = max(row["tokens"] for row in rows if row["times as fast"] < 1)
+    pair = [row for row in rows if row["tokens"] >= below][:2]
+    (x, y), (low, high) = ([log(row[key]) for row in pair] for key in ("tokens", "times as fast"))
+    return 4 / 3 * tokens_to_hide(speed, rate), exp(x - low * (y - x) / (high - low))
 
 
 def loopback_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
