@@ -13,11 +13,11 @@ gradients, so it doesn't matter who computes which term.
         "ring_bytes": r"""
 Less than twice as much: 1.97 times the gradient's size instead of 1. A ring of $n$ machines sends $2(n-1)$ pieces of
 $1/n$ each, which is $2(n-1)/n$ and never reaches 2. Whoever collects all gradients on one machine needs $n - 1$ times
-the size at that machine, 63 for 64. What the ring costs instead is time to start: it has $2(n-1)$ steps one after the
+the size at that machine, 63 for 64. What the ring costs instead is **latency**, the time for a message to start: it has $2(n-1)$ steps one after the
 other, 126 for 64 machines, so for *small* messages the waiting counts, and libraries use trees instead.
 """,
         "hides": r"""
-Both need equally many. A model with a thousand times the parameters sends a thousand times the bytes, and its backward
+Both need the same number. A model with a thousand times the parameters sends a thousand times the bytes, and its backward
 pass takes a thousand times the operations: $N$ cancels. What is left is a property of the hardware, operations per
 second over bytes per second: about 1,100 tokens per GPU inside a server, 1,240 between servers of eight GPUs, and
 9,900 where each GPU is a server of its own.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.scaling_out.facts import GROWTH
-from tfbook.lessons.scaling_out.mesh import draw_mesh as draw_mesh
+from tfbook.lessons.scaling_out.mesh import draw_mesh as draw_mesh, draw_servers as draw_servers
 from tfbook.parallel.overlap import Stint
 from tfbook.parallel.planning import Plan
 from tfbook.parallel.schedules import Schedule, timetable

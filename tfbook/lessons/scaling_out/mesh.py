@@ -1,13 +1,14 @@
-"""The figure of a combined plan: servers in a row are a copy of the model, copies stand below each other."""
+"""Figures of servers: an all-reduce in two levels, and a combined plan with its copies below each other."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tfbook.parallel.mesh import computing_seconds, links
 from tfbook.parallel.planning import Plan
-from tfbook.plot.house import COLORS, FAINT, GREEN, INK, SOFT
+from tfbook.plot.house import COLORS, FAINT, GREEN, INK, ROLES, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +62,60 @@ def _copy(axes: Axes, plan: Plan, top: float, number: int) -> None:
     texts = plan.tokens_per_copy // plan.text
     label = f"copy {number}\n{texts} texts,\n{plan.tokens_per_copy:,} tokens"
     axes.text(-0.35, top - HEIGHT / 2, label, ha="right", va="center", fontsize=9.5, color=INK)
+
+
+# ---- an all-reduce in two levels -------------------------------------------------------------------------------------
+
+
+def draw_servers(title: str, size: int = 4) -> Figure:
+    """Two servers of `size` GPUs, each with its vector in as many pieces: how many GPUs are in each sum, stage by stage.
+
+    In each server a reduce-scatter, over the cards a ring of the GPUs with the same number, in each server an all-gather.
+    """
+    import matplotlib.pyplot as plt
+
+    own = [[1] * size for _ in range(size)]  # [gpu][piece]
+    stages = {
+        "start": own,
+        "1. inside: reduce-scatter": [[size if p == g else 0 for p in range(size)] for g in range(size)],
+        "2. over the cards: a ring": [[2 * size if p == g else 0 for p in range(size)] for g in range(size)],
+        "3. inside: all-gather": [[2 * size] * size for _ in range(size)],
+    }
+    figure, panels = plt.subplots(1, len(stages), figsize=(11.5, 5.3))
+    for number, (axes, (name, counts)) in enumerate(zip(panels, stages.items(), strict=True)):
+        for server, top in enumerate((2 * size + 1.9, size)):
+            _server(axes, counts, top, server, inside=number in (1, 3))
+        if number == 2:
+            for gpu in range(size):
+                _arrow(axes, (gpu + 0.47, size + 1.75), (gpu + 0.47, size + 0.15), LINKS["copies"], "<|-|>")
+        axes.text(-0.5, -0.42, "GPU", ha="center", va="center", fontsize=9, color=SOFT)
+        axes.set(xlim=(-0.9, size + 0.15), ylim=(-0.75, 2 * size + 2.2), aspect="equal")
+        axes.set_title(name, fontsize=10.5, loc="center", fontweight="normal")
+        axes.axis("off")
+    figure.suptitle(title, fontsize=13)
+    return figure
+
+
+def _server(axes: Axes, counts: Sequence[Sequence[int]], top: float, server: int, *, inside: bool) -> None:
+    """A frame around the server's GPUs, a column each; it is thick and violet while they talk over NVLink."""
+    from matplotlib.patches import Rectangle
+
+    size = len(counts)
+    edge = LINKS["tensor"] if inside else SOFT
+    width = 2.4 if inside else 0.8
+    axes.add_patch(Rectangle((-0.1, top - size - 0.1), size + 0.14, size + 0.14, fill=False, edgecolor=edge, lw=width))
+    axes.text(-0.5, top - size / 2, f"server {server}", rotation=90, ha="center", va="center", fontsize=9, color=SOFT)
+    for gpu, pieces in enumerate(counts):
+        for piece, count in enumerate(pieces):
+            fill, ink = ROLES["weight"].shade(count / (2 * size))
+            y = top - 1 - piece
+            axes.add_patch(Rectangle((gpu, y), 0.94, 0.94, facecolor=fill if count else FAINT, edgecolor="none"))
+            axes.text(gpu + 0.47, y + 0.47, count or "", ha="center", va="center", color=ink, fontsize=10)
+        if server:
+            axes.text(gpu + 0.47, top - size - 0.42, f"{gpu}", ha="center", va="center", fontsize=9, color=SOFT)
+
+
+# ---- a combined plan -------------------------------------------------------------------------------------------------
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str, style: str) -> None:
