@@ -63,7 +63,9 @@ def clock_rounds(model: Gpt, batches: Batches, rounds: int) -> list[dict[str, An
     return found
 
 
-def launch_clock(model: Gpt, batches: Sequence[Tensor], *, processes: int = 2, rounds: int = 11) -> list[dict[str, Any]]:
+def launch_clock(
+    model: Gpt, batches: Sequence[Tensor], *, processes: int = 2, rounds: int = 11
+) -> list[dict[str, Any]]:
     """What `clock_rounds` finds in so many real processes of one thread each."""
     with tempfile.TemporaryDirectory() as name:
         torch.save({"model": model, "batches": list(batches), "rounds": rounds}, Path(name, "start.pt"))

@@ -10,28 +10,29 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import distributed as dist, nn
-from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
-
-from tfbook.parallel.whole import Batches
+from torch import Tensor, nn
 
 
-def replica_process(model: nn.Module, batches: Batches, lr: float = 3e-3) -> nn.Module:
-    """Run by each process that `torchrun` starts: its share of every batch, and the model that all of them have."""
+def replica_process(model: nn.Module, batches: list[Tensor], lr: float = 3e-3) -> nn.Module:
+    """Run by each process of `torchrun`: it reads its share of each batch; all have one model."""
+    from torch import distributed as dist
+    from torch.nn.functional import cross_entropy
+    from torch.nn.parallel import DistributedDataParallel
+
     on_gpu = torch.cuda.is_available()
-    dist.init_process_group("nccl" if on_gpu else "gloo")  # torchrun has said who and where the others are
+    # torchrun has said in the environment who this process is and where the others are
+    dist.init_process_group("nccl" if on_gpu else "gloo")
     rank, processes = dist.get_rank(), dist.get_world_size()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
+    device = torch.device("cuda", rank % torch.cuda.device_count()) if on_gpu else "cpu"
     if on_gpu:
         torch.cuda.set_device(device)
     model = model.to(device)
-    replica = DistributedDataParallel(model)  # sends gradients, in buckets, during the backward pass
+    replica = DistributedDataParallel(model)  # sends gradients during the backward pass
     optimizer = torch.optim.Adam(replica.parameters(), lr=lr)
     for ids in batches:
         share = ids.tensor_split(processes)[rank].to(device)
         logits, targets = replica(share[:, :-1]), share[:, 1:]
-        own = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+        own = cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
         loss = own / ids[:, 1:].numel()  # a part of the whole batch's mean
         (loss * processes).backward()  # DDP averages over processes; we want the sum
         optimizer.step()
