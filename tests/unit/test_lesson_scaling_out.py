@@ -9,7 +9,7 @@ import torch
 
 from tfbook.course.experiments import stored
 from tfbook.lessons.scaling_out import exercises as ex, facts, figures, study
-from tfbook.parallel import tensor
+from tfbook.parallel import tensor as tensor_parallelism
 from tfbook.parallel.launch import Launched
 from tfbook.parallel.overlap import step_timeline
 from tfbook.parallel.planning import DOUBLE, H100, PARTS, STAGES, Plan, held_numbers, memory_by_part, wire_bytes
@@ -200,10 +200,10 @@ def test_a_cut_layer_without_its_sum_backward_trains_and_its_machines_drift_apar
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without f the loss falls from 6.52 to 5.86, as with it, and embeddings differ by up to 0.02 after ten steps."""
-    batches, kept, join = study.story_batches(10), [], tensor.join_blocks
-    monkeypatch.setattr(tensor, "join_blocks", lambda parts, like: kept.append(parts) or join(parts, like))
+    batches, kept, join = study.story_batches(10), [], tensor_parallelism.join_blocks
+    monkeypatch.setattr(tensor_parallelism, "join_blocks", lambda parts, like: kept.append(parts) or join(parts, like))
     right = study.simulated("tensor", batches, Wire(4))[1]
-    monkeypatch.setattr(tensor, "copied", lambda xs, wire: xs)
+    monkeypatch.setattr(tensor_parallelism, "copied", lambda xs, wire: xs)
     losses = study.simulated("tensor", batches, Wire(4))[1]
     assert [round(loss, 2) for loss in (losses[0], losses[-1], right[-1])] == [6.52, 5.86, 5.87]
     apart = [

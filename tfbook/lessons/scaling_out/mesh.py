@@ -68,9 +68,9 @@ def _copy(axes: Axes, plan: Plan, top: float, number: int) -> None:
 
 
 def draw_servers(title: str, size: int = 4) -> Figure:
-    """Two servers of `size` GPUs, each with its vector in as many pieces: how many GPUs are in each sum, stage by stage.
+    """Two servers of `size` GPUs, each with its vector in as many pieces: how many GPUs are in each sum, by stage.
 
-    In each server a reduce-scatter, over the cards a ring of the GPUs with the same number, in each server an all-gather.
+    In each server a reduce-scatter, over the cards a ring of GPUs with the same number, in each server an all-gather.
     """
     import matplotlib.pyplot as plt
 
@@ -110,7 +110,7 @@ def _server(axes: Axes, counts: Sequence[Sequence[int]], top: float, server: int
             fill, ink = ROLES["weight"].shade(count / (2 * size))
             y = top - 1 - piece
             axes.add_patch(Rectangle((gpu, y), 0.94, 0.94, facecolor=fill if count else FAINT, edgecolor="none"))
-            axes.text(gpu + 0.47, y + 0.47, count or "", ha="center", va="center", color=ink, fontsize=10)
+            axes.text(gpu + 0.47, y + 0.47, str(count or ""), ha="center", va="center", color=ink, fontsize=10)
         if server:
             axes.text(gpu + 0.47, top - size - 0.42, f"{gpu}", ha="center", va="center", fontsize=9, color=SOFT)
 
