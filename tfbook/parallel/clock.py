@@ -46,21 +46,31 @@ def timed_gradient(model: Gpt, ids: Tensor, *, share: bool) -> dict[str, float]:
 
 
 def clock_rounds(model: Gpt, batches: Batches, rounds: int) -> list[dict[str, Any]]:
-    """For each batch the medians over so many rounds, of process 0: alone, and together; one more round warms up."""
+    """For each batch what process 0 finds, alone and together: the medians over the rounds, after one to warm up.
+
+    "times as fast" is the quotient of the medians of both whole times; "ratios" are the rounds' own.
+    """
     found = []
     for ids in batches:
-        times: dict[str, list[dict[str, float]]] = {"alone": [], "together": []}
+        alone, together = [], []
         for _ in range(rounds + 1):
             dist.barrier()
             if dist.get_rank() == 0:
-                times["alone"].append(timed_gradient(model, ids, share=False))
+                alone.append(timed_gradient(model, ids, share=False))
             dist.barrier()
-            times["together"].append(timed_gradient(model, ids, share=True))
-        middle = {f"{way} {part}": median(each[part] for each in several[1:])
-                  for way, several in times.items() if several for part in several[0]}  # fmt: skip
-        ratios = [sum(a.values()) / sum(b.values()) for a, b in zip(*times.values(), strict=False)]
-        found.append({"tokens": predicted(ids), **middle, "times as fast": median(ratios[1:] or [0.0])})
+            together.append(timed_gradient(model, ids, share=True))
+        if dist.get_rank() == 0:
+            found.append({"tokens": predicted(ids)} | _compared(alone[1:], together[1:]))
     return found
+
+
+def _compared(alone: list[dict[str, float]], together: list[dict[str, float]]) -> dict[str, Any]:
+    ways = {"alone": alone, "together": together}
+    middle = {f"{way} {part}": median(each[part] for each in several)
+              for way, several in ways.items() for part in several[0]}  # fmt: skip
+    whole = {way: [sum(each.values()) for each in several] for way, several in ways.items()}
+    ratios = sorted(a / b for a, b in zip(*whole.values(), strict=True))
+    return middle | {"times as fast": median(whole["alone"]) / median(whole["together"]), "ratios": ratios}
 
 
 def launch_clock(

@@ -289,7 +289,7 @@ CLOCKED = replace(CONFIG, d_model=256, heads=8, d_ff=1024)  # enough computing t
 
 
 @experiment
-def on_a_clock(rounds: int = 15, most: int = 128) -> list[dict[str, Any]]:
+def on_a_clock(rounds: int = 25, most: int = 128) -> list[dict[str, Any]]:
     """Seconds of computing a gradient and of adding two, on one and on two real processes, for batches of 2 to `most`.
 
     Run where nothing else computes: each process has one thread, so two of them need two idle cores.
