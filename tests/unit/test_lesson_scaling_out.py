@@ -215,14 +215,14 @@ def test_a_cut_layer_without_its_sum_backward_trains_and_its_machines_drift_apar
 
 
 def test_two_processes_on_a_clock() -> None:
-    """Few tokens: the sum eats the gain; many: 1.77 times as fast. The formula's break-even is the clock's within 2."""
+    """Few tokens: the sum eats the gain; many: 1.96 times as fast. The formula's break-even is the clock's within 2."""
     rows = stored("scaling_out.on_a_clock").rows
     speedups = [row["times as fast"] for row in rows]
-    assert [round(ratio, 2) for ratio in speedups] == [0.66, 0.98, 1.62, 1.77]
+    assert [round(ratio, 2) for ratio in speedups] == [0.65, 1.09, 1.64, 1.96]
     sums = [1e3 * (row["together sum"] + row["together waiting"]) for row in rows]
-    assert 11 < min(sums) < max(sums) < 14.2
+    assert 11 < min(sums) < max(sums) < 12.2
     formula, clocked = study.break_even(rows)
-    assert (round(formula), round(clocked)) == (88, 136)
+    assert (round(formula), round(clocked)) == (79, 101)
     assert clocked < 2 * formula
     assert study.clock_table(rows).shape == (4, 4)
     even = [{"tokens": n, "times as fast": n / 100, "parameters": 1, "alone computing": 2.0, "together sum": 1.0}

@@ -139,7 +139,9 @@ def test_a_clock_beside_one_and_two_processes() -> None:
         assert min(row["alone computing"], row["together computing"], row["together sum"]) > 0
         assert row["alone waiting"] == 0
         assert row["alone sum"] < row["together sum"]
-        assert row["times as fast"] > 0
+        whole = row["together computing"] + row["together waiting"] + row["together sum"]
+        assert row["times as fast"] == pytest.approx(row["alone computing"] / whole, rel=0.2)  # medians of two rounds
+        assert len(row["ratios"]) == 2
 
 
 def test_a_failure_says_what_went_wrong() -> None:
