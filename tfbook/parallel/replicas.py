@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 def replica_process(model: nn.Module, batches: list[Tensor], lr: float = 3e-3) -> nn.Module:
-    """Run by each process of `torchrun`: it reads its share of each batch; all have one model."""
+    """Run by each process of `torchrun`: reads a share of each batch; all have one model."""
     from torch import distributed as dist
     from torch.nn.functional import cross_entropy
     from torch.nn.parallel import DistributedDataParallel
