@@ -76,7 +76,7 @@ def _compared(alone: list[dict[str, float]], together: list[dict[str, float]]) -
 def launch_clock(
     model: Gpt, batches: Sequence[Tensor], *, processes: int = 2, rounds: int = 11
 ) -> list[dict[str, Any]]:
-    """What `clock_rounds` finds in so many real processes of one thread each."""
+    """The rows of `clock_rounds`, found by so many real processes of one thread each."""
     with tempfile.TemporaryDirectory() as name:
         torch.save({"model": model, "batches": list(batches), "rounds": rounds}, Path(name, "start.pt"))
         torchrun(processes, "tfbook.parallel.clock", [name])
