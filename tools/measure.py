@@ -5,7 +5,7 @@
                                        title, from where those of the core have to go to tfbook/course/lessons.py
 
 The core is what comes before `## Exercises` or `## Going further`, without the exercises that stand between its
-sections. Reading takes a minute for 200 words, one for each figure and one for each visible code cell. Exercises take
+sections: each goes from its heading to the cell with its check, or to the next heading. Reading takes a minute for 200 words, one for each figure and one for each visible code cell. Exercises take
 what their headings say.
 """
 
@@ -22,10 +22,13 @@ from book import lessons, read, write
 from figures import figures
 from folding import title
 from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell
 
 from tfbook.course.claims import MIME
 
 HEADING = re.compile(r"^#{2,} +(.+)$", re.MULTILINE)
+PARTS = re.compile(r"^(?=#{2,} )", re.MULTILINE)  # of a cell with headings
+CHECK = re.compile(r"^(?:ex|study)\.(?!CLAIMS)\w+\.check\(", re.MULTILINE)
 CORE_ENDS = ("Exercises", "Going further")
 NOT_WORDS = re.compile(  # fenced code, formulas, links' addresses, comments, rows of tables
     r"```.*?```|\$\$.*?\$\$|\$[^$]*\$|\]\([^)]*\)|<!--.*?-->|^\|[^\n]*$", re.DOTALL | re.MULTILINE
@@ -59,12 +62,20 @@ def core_and_rest(notebook: NotebookNode) -> tuple[list[NotebookNode], list[Note
     core: list[NotebookNode] = []
     rest: list[NotebookNode] = []
     ended = inside = False
-    for cell in notebook.cells:
-        for heading in HEADING.findall(cell.source) if cell.cell_type == "markdown" else ():
-            ended = ended or heading.startswith(CORE_ENDS)
-            inside = heading.startswith("Exercise ")
-        (rest if ended or inside else core).append(cell)
+    for part in (part for cell in notebook.cells for part in parts(cell)):
+        if part.cell_type == "markdown" and (heading := HEADING.match(part.source)):
+            ended = ended or heading[1].startswith(CORE_ENDS)
+            inside = heading[1].startswith("Exercise ")
+        (rest if ended or inside else core).append(part)
+        inside = inside and not CHECK.search(part.source)
     return core, rest
+
+
+def parts(cell: NotebookNode) -> list[NotebookNode]:
+    """A cell of text as one cell for each of its headings, since an exercise may begin in the middle."""
+    if cell.cell_type != "markdown":
+        return [cell]
+    return [new_markdown_cell(text) for text in PARTS.split(cell.source) if text.strip()]
 
 
 def measure(cells: Iterable[NotebookNode]) -> Measure:

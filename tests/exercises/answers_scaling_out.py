@@ -22,6 +22,15 @@ def gradient_of_sums(gradients: list[Tensor], counts: list[int]) -> Tensor:
     return total
 
 
+def gradient_with_swapped_counts(gradients: list[Tensor], counts: list[int]) -> Tensor:
+    total = sum(counts)
+    return torch.stack([g * (c / total) for g, c in zip(gradients, reversed(counts), strict=True)]).sum(dim=0)
+
+
+def gradient_over_the_largest(gradients: list[Tensor], counts: list[int]) -> Tensor:
+    return sum((g * c for g, c in zip(gradients, counts, strict=True)), torch.tensor(0.0)) / max(counts)
+
+
 def ring_in_memory(held: Held, exchange: Exchange) -> Held:
     totals = [sum(row[p] for row in held) for p in range(len(held))]
     return [list(totals) for _ in held]
@@ -82,6 +91,8 @@ def time_with_the_bubble_as_a_share(
 
 WRONG: list[tuple[Exercise, Callable[..., Any], str]] = [
     (ex.batch_gradient, gradient_of_sums, "division by the number of all tokens"),
+    (ex.batch_gradient, gradient_with_swapped_counts, "another machine's count"),
+    (ex.batch_gradient, gradient_over_the_largest, "divided by the largest count"),
     (ex.ring_all_reduce, ring_in_memory, "nothing went over the wire"),
     (ex.ring_all_reduce, ring_half, "this is the first half"),
     (ex.ring_all_reduce, ring_in_place, "`a = a + b`, which makes a new one"),

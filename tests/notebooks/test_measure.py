@@ -16,7 +16,7 @@ FACTS = "Core: 70 minutes · exercises: 9 minutes · runs in a minute"
 
 
 def lesson() -> NotebookNode:
-    """A core of 10 words, a figure that was drawn, a claim and a visible cell; then exercises."""
+    """A core with a figure that was drawn, claims and a visible cell, and an exercise within; then exercises."""
     figure = new_output("display_data", data={"text/html": PICTURE.format(" schematic"), "text/plain": "a & b"})
     claims = new_output("display_data", data={MIME: [{}, {}], "text/plain": ""})
     return new_notebook(
@@ -30,8 +30,9 @@ def lesson() -> NotebookNode:
             new_markdown_cell("## One\n$x = y$ and\n\n```\ncode here\n```\n| a | table |"),
             new_code_cell("x = 1\ny = 2", outputs=[figure]),
             new_code_cell("study.CLAIMS.table()", outputs=[claims]),
-            new_markdown_cell("### Exercise 1 · Words ★☆☆ · 5 min\nnot of the core"),
-            new_code_cell("ex.check()"),
+            new_markdown_cell("### Before\nof the core\n### Exercise 1 · Words ★☆☆ · 5 min\nnot of the core"),
+            new_code_cell("study.CLAIMS.check({1: 2})\nex.words.check(words)"),
+            new_markdown_cell("read on"),
             new_markdown_cell("## Two\nmore"),
             new_markdown_cell("## Exercises\nor this"),
             new_markdown_cell("### After\nor that"),
@@ -41,8 +42,8 @@ def lesson() -> NotebookNode:
 
 def test_the_core_is_counted_without_what_is_collapsed_and_without_exercises() -> None:
     core, rest = map(measure.measure, measure.core_and_rest(lesson()))
-    words = 21  # of the title, the line of facts, the text and two headings
-    assert core == measure.Measure(words, lines=2, cells=8, figures=1, schematics=1, claims=2, minutes=2)
+    words = 27  # of the title, the line of facts, the text and three headings
+    assert core == measure.Measure(words, lines=2, cells=10, figures=1, schematics=1, claims=2, minutes=2)
     assert (rest.cells, rest.figures, rest.claims) == (4, 0, 0)
 
 

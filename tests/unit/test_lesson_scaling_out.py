@@ -1,6 +1,7 @@
 """Lesson 20's study: its model and text, diffs, demonstrations and tables, and what the stored measurement says."""
 
 from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -8,9 +9,10 @@ import torch
 
 from tfbook.course.experiments import stored
 from tfbook.lessons.scaling_out import exercises as ex, facts, figures, study
+from tfbook.parallel import tensor as tensor_parallelism
 from tfbook.parallel.launch import Launched
 from tfbook.parallel.overlap import step_timeline
-from tfbook.parallel.planning import DOUBLE, PARTS, STAGES, Plan, held_numbers, memory_by_part, wire_bytes
+from tfbook.parallel.planning import DOUBLE, H100, PARTS, STAGES, Plan, held_numbers, memory_by_part, wire_bytes
 from tfbook.parallel.schedules import gpipe, one_forward_one_backward
 from tfbook.parallel.wire import Wire
 
@@ -133,17 +135,121 @@ def test_plans_beside_what_was_published() -> None:
     assert min(ratios) > 0.85
     assert max(ratios) < 1.02
     assert [check for check in table["a check?"] if check] == [*["no, circular"] * 4, "consistency"]
-    table = study.plan_table(facts.LLAMA_405B)
-    assert table.loc["fits"].item() == "yes"
-    assert "bubble 0.12" in table.loc["waits, per second of computing"].item()
+    table = study.plan_table({"Llama": facts.LLAMA_405B, "alone": facts.SHARDING_ALONE})
+    assert table.loc["on each GPU"].tolist() == ["78.8 GB of 80", "27.0 GB of 80"]
+    assert "bubble 0.12" in table.loc["waits, per second of computing", "Llama"]
+
+
+def test_a_plan_has_to_fit_and_to_take_fewer_days() -> None:
+    """With the largest loss by name; several different plans pass."""
+    beat, alone = study.beat_sharding, facts.SHARDING_ALONE
+    assert "145.8 GB don't fit" in beat.judge(replace(alone, kind="ZeRO-1"))
+    assert beat.judge(alone) == (
+        "○ not yet: it fits and takes 5.18 days; fewer than 3.3 are possible. Most of what is lost: "
+        "1.10 s per second of computing, copies that have fewer texts than the others, or none: make fewer copies"
+    )
+    causes = {
+        "0.25 s per second of computing, the matrices' sums": replace(alone, kind="ZeRO-2", tensor=8),
+        "1.29 s per second of computing, the pipeline's bubble": replace(alone, pipeline=16, microbatches=8, turns=3),
+        "0.33 s per second of computing, running each block twice": replace(alone, tensor=4, recompute=True),
+        "s per second of computing, sending between copies": replace(alone, tensor=4, microbatches=2),
+    }
+    for cause, plan in causes.items():
+        assert cause in beat.judge(plan)
+    assert "✓ it fits and takes 3.04 days" in beat.judge(replace(alone, kind="ZeRO-1", tensor=2))
+    assert beat.judge(replace(alone, kind="ZeRO-2", tensor=2)) == "✓ it fits and takes 2.86 days instead of 5.18"
+    assert "another run" in beat.judge(replace(alone, kind="ZeRO-2", tensor=2, chips=2048))
+    assert "another run" in beat.judge(replace(alone, kind="ZeRO-2", tensor=2, utilization=0.6))
+
+
+def test_many_plans_beat_sharding_alone() -> None:
+    """27 of 1,501 that fit, of all four stages."""
+    fits, passed = 0, []
+    for kind, tensor, pipeline, turns, microbatches, recompute in product(
+        STAGES, (1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2, 4, 8), (1, 2, 4, 8, 16, 32), (False, True)
+    ):
+        try:
+            cuts: dict[str, Any] = {"tensor": tensor, "pipeline": pipeline, "turns": turns}
+            plan = replace(facts.SHARDING_ALONE, kind=kind, microbatches=microbatches, recompute=recompute, **cuts)
+        except ValueError:
+            continue
+        if plan.fits and (pipeline > 1 or turns == 1):
+            fits += 1
+            passed += [plan] if study.beat_sharding.judge(plan).startswith("✓") else []
+    assert (fits, len(passed)) == (1501, 27)
+    assert {plan.kind for plan in passed} == set(STAGES)
+    assert {(plan.tensor, plan.pipeline) for plan in passed} >= {(2, 1), (2, 2), (2, 4), (4, 1), (4, 2), (4, 4)}
+
+
+def test_the_napkin_of_two_copies() -> None:
+    """8 billion parameters on 8 GPUs, as 8 copies and as 2 copies of 2 × 2: what the page's table says."""
+    for copies, cut, tokens, gigabytes, wait in ((8, 1, 3_000, 32, 0.448), (2, 4, 12_000, 8, 0.0)):
+        plan = Plan(parameters=8e9, tokens=1, chips=8, batch=24_000, tensor=min(cut, 2), pipeline=max(1, cut // 2),
+                    kind="ZeRO-1", server=1, utilization=5e14 / H100.peak)  # fmt: skip
+        assert (plan.copies, plan.tokens_per_copy) == (copies, tokens)
+        assert plan.tokens_to_hide == pytest.approx(10_000)
+        sent, computed = 4 * plan.parameters / cut / 50e9, 4 * plan.parameters / cut * tokens / 5e14
+        assert sent == pytest.approx(gigabytes / 50)
+        assert computed == pytest.approx(0.192)
+        assert max(0.0, sent - computed) == pytest.approx(wait)
+        assert plan.hides is (wait == 0)
+        assert plan.waits["copies"] == pytest.approx(wait / (1.5 * computed))
+
+
+def test_a_cut_layer_without_its_sum_backward_trains_and_its_machines_drift_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without f the loss falls from 6.52 to 5.86, as with it, and embeddings differ by up to 0.02 after ten steps."""
+    batches, kept, join = study.story_batches(10), [], tensor_parallelism.join_blocks
+    monkeypatch.setattr(tensor_parallelism, "join_blocks", lambda parts, like: kept.append(parts) or join(parts, like))
+    right = study.simulated("tensor", batches, Wire(4))[1]
+    monkeypatch.setattr(tensor_parallelism, "copied", lambda xs, wire: xs)
+    losses = study.simulated("tensor", batches, Wire(4))[1]
+    assert [round(loss, 2) for loss in (losses[0], losses[-1], right[-1])] == [6.52, 5.86, 5.87]
+    apart = [
+        max(float((a.embed.weight - b.embed.weight).detach().abs().max()) for a, b in combinations(parts, 2))
+        for parts in kept
+    ]
+    assert apart[0] < 1e-12
+    assert apart[1] == pytest.approx(0.024, abs=1e-3)
+
+
+def test_two_processes_on_a_clock() -> None:
+    """Few tokens: the sum eats the gain; many: 1.96 times as fast. The formula's break-even is the clock's within 2."""
+    rows = stored("scaling_out.on_a_clock").rows
+    speedups = [row["times as fast"] for row in rows]
+    assert [round(ratio, 2) for ratio in speedups] == [0.65, 1.09, 1.64, 1.96]
+    sums = [1e3 * (row["together sum"] + row["together waiting"]) for row in rows]
+    assert 11 < min(sums) < max(sums) < 12.2
+    formula, clocked = study.break_even(rows)
+    assert (round(formula), round(clocked)) == (79, 101)
+    assert clocked < 2 * formula
+    assert study.clock_table(rows).shape == (4, 4)
+    even = [{"tokens": n, "times as fast": n / 100, "parameters": 1, "alone computing": 2.0, "together sum": 1.0}
+            for n in (50, 200)]  # fmt: skip
+    assert study.break_even(even) == pytest.approx((4 / 3 * 600 / 4, 100))
+
+
+def test_gradients_in_32_bits_would_cost_what_the_page_says() -> None:
+    """A reduce-scatter of twice the bytes needs all of the tokens to hide, not half: 1.23 becomes 1.36."""
+    plan = facts.LLAMA_405B
+    longer = 2 / 3 * (plan.tokens_to_hide / plan.tokens_per_microbatch - 1)
+    assert (round(plan.slowdown, 2), round(plan.slowdown + longer, 2)) == (1.23, 1.36)
+    table = study.cut_table(facts.LLAMA_PLANS, ex.step_time.reference)
+    columns = ["time of a step", "with 32-bit gradients"]
+    assert table.loc[["as trained", "no pipeline", "sharding, each text cut in 8"], columns].to_numpy().tolist() == [
+        [1.23, 1.36], [1.31, 1.71], [1.21, 1.61]]  # fmt: skip
+    unpiped = replace(facts.LLAMA_PLANS["no pipeline"], kind="ZeRO-2")
+    assert unpiped.bytes_by_part["weights"] == pytest.approx(101.25e9)
+    assert facts.LLAMA_PLANS["sharding, each text cut in 8"].fits
 
 
 def test_the_planner_finds_what_llamas_paper_measured() -> None:
-    """Table 4 of its paper: 430 TFLOP/s per GPU on 8,192 GPUs, 400 on 16,384, within 2%; the learner's time is ours."""
+    """Table 4 of its paper, in TFLOP/s per GPU, within 2%; the learner's time is ours."""
     plans = facts.LLAMA_PLANS
     table = study.cut_table(plans, ex.step_time.reference)
-    assert table["TFLOP/s"].iloc[0] == pytest.approx(400, rel=0.02)
-    assert table["TFLOP/s"].iloc[1] == pytest.approx(430, rel=0.02)
+    for name in ("as trained", "half the GPUs"):
+        assert table.loc[name, "TFLOP/s"] == pytest.approx(facts.LLAMA_TABLE_4[plans[name].chips], rel=0.02)
     for name, plan in plans.items():
         assert table.loc[name, "days"] == pytest.approx(plan.days * plan.slowdown, abs=0.06)
     assert table.loc["as trained", "days"] == 66.4
@@ -152,7 +258,8 @@ def test_the_planner_finds_what_llamas_paper_measured() -> None:
     assert (facts.LLAMA_405B.fits, whole.fits) == (True, False)
     assert whole.bytes_per_chip == pytest.approx(85.1e9, abs=5e7)
     same = [plan for plan in plans.values() if plan.chips == 16_384]
-    assert min(same, key=lambda plan: plan.slowdown) is facts.LLAMA_405B
+    heavy = {name: replace(plan, gradient_bytes=4).slowdown for name, plan in plans.items() if plan in same}
+    assert min(heavy, key=lambda name: heavy[name]) == "as trained"
 
 
 def test_the_system_has_counted_what_the_formulas_say() -> None:
@@ -182,4 +289,9 @@ def test_what_is_drawn() -> None:
     assert len(figures.draw_speedup(plans, "x", texts=3).axes[0].lines) == 4
     drawn = figures.draw_overlap({"a": step_timeline(3, 1.0), "b": step_timeline(3, 1.0, gathers=True)}, "x")
     assert [len(axes.patches) for axes in drawn.axes] == [9, 14]
+    small = replace(facts.LLAMA_405B, chips=8 * 4 * 16, pipeline=4, turns=1)
+    (axes,) = figures.draw_mesh(small, "x").axes
+    assert len(axes.patches) == 3 * 4 * (1 + 8)  # copies, servers, chips
+    assert [len(axes.patches) for axes in figures.draw_servers("x").axes] == [2 * (1 + 16)] * 4
+    assert "copy 15\n128 texts,\n1,048,576 tokens" in [text.get_text() for text in axes.texts]
     assert len(figures.draw_growth("x").axes[0].texts) == len(facts.GROWTH) + 1

@@ -338,6 +338,11 @@ def test_gradients_that_stay_sharded_are_sent_for_each_microbatch() -> None:
     assert found["ZeRO-1"].waits["copies"] == pytest.approx(2 / 3 * (needed - 1) / 4)
     assert found["ZeRO-2"].waits["copies"] == pytest.approx(2 / 3 * (needed / 2 - 1) + (needed - 1) / 12)
     assert found["ZeRO-3"].waits["copies"] == pytest.approx(needed - 1)
+    heavy = {kind: replace(plan, kind=kind, gradient_bytes=4).waits["copies"] for kind in STAGES}
+    assert heavy["data parallel"] == pytest.approx(2 / 3 * (2 * needed - 1) / 4)
+    assert heavy["ZeRO-1"] == pytest.approx(2 / 3 * (1.5 * needed - 1) / 4)
+    assert heavy["ZeRO-2"] == pytest.approx(2 / 3 * (needed - 1) + (needed - 1) / 12)
+    assert heavy["ZeRO-3"] == pytest.approx((needed - 1) / 3 + 2 / 3 * (1.5 * needed - 1))
     assert found["ZeRO-1"].bytes_by_part["gradients"] == 2 * 7e9 / 8
     assert found["ZeRO-2"].bytes_by_part["gradients"] == 2 * 7e9 / 64
 

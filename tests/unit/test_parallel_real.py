@@ -1,5 +1,6 @@
 """Real gloo processes, started by torchrun: the same model as one process, and bytes and memory as on paper."""
 
+import json
 import sys
 from copy import deepcopy
 from dataclasses import replace
@@ -13,10 +14,12 @@ from torch import Tensor
 
 from tfbook.models.gpt import Gpt
 from tfbook.parallel import launch
+from tfbook.parallel.clock import launch_clock
 from tfbook.parallel.elastic import save_whole
 from tfbook.parallel.planning import DOUBLE, memory_by_part, peak_bytes, wire_bytes
 from tfbook.parallel.whole import alone, largest_difference
 from tfbook.parallel.worker import KINDS
+from tfbook.training import distributed
 
 PROCESSES = 4
 pytestmark = pytest.mark.timeout(400)
@@ -88,6 +91,57 @@ def test_a_killed_process_costs_the_steps_since_the_last_checkpoint(one: tuple[G
     for row in rows:
         assert row["loss"] == pytest.approx(one[1][row["step"]], abs=1e-12)
     assert largest_difference(one[0], with_weights(state)) < 1e-10
+
+
+def test_ddp_trains_the_model_of_one(one: tuple[Gpt, list[float]], tmp_path: Path) -> None:
+    torch.save({"model": small_gpt(), "batches": some_batches()}, tmp_path / "start.pt")
+    launch.torchrun(2, "tfbook.parallel.replicas", [str(tmp_path)])
+    assert largest_difference(one[0], with_weights(torch.load(tmp_path / "trained.pt"))) < 1e-10
+
+
+OUT_OF_ORDER = """
+import json, os, signal, sys, torch
+from pathlib import Path
+from torch import distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+a, b = torch.tensor([1.0 + rank]), torch.tensor([100.0 * (1 + rank)])
+for each in (a, b) if rank == 0 else (b, a):
+    dist.all_reduce(each)
+seen = {"sums": [a.item(), b.item()]}
+dist.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which may come first
+try:
+    dist.all_reduce(a)
+except RuntimeError as error:
+    seen["error"] = str(error)
+Path(sys.argv[1], "seen.json").write_text(json.dumps(seen))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals, and gloo's words for what happened")
+def test_collectives_out_of_order_are_silent_and_a_killed_process_is_not(tmp_path: Path) -> None:
+    """Right would be 3 and 300; the other process's `all_reduce` raises an error, and doesn't wait in vain."""
+    with pytest.raises(RuntimeError):
+        distributed.launch(OUT_OF_ORDER, str(tmp_path), processes=2, timeout=100)
+    seen = json.loads((tmp_path / "seen.json").read_text(encoding="utf-8"))
+    assert seen["sums"] == [201.0, 102.0]
+    assert "peer" in seen["error"]
+
+
+def test_a_clock_beside_one_and_two_processes() -> None:
+    small, large = launch_clock(small_gpt(), [ids[:rows] for ids in some_batches(steps=1) for rows in (2, 4)], rounds=2)
+    assert small["tokens"] * 2 == large["tokens"]
+    for row in (small, large):
+        assert min(row["alone computing"], row["together computing"], row["together sum"]) > 0
+        assert row["alone waiting"] == 0
+        assert row["alone sum"] < row["together sum"]
+        whole = row["together computing"] + row["together waiting"] + row["together sum"]
+        assert row["times as fast"] == pytest.approx(row["alone computing"] / whole, rel=0.2)  # medians of two rounds
+        assert len(row["ratios"]) == 2
 
 
 def test_a_failure_says_what_went_wrong() -> None:

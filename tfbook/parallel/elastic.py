@@ -2,9 +2,9 @@
 
     torchrun --standalone --nproc-per-node 2 --max-restarts 1 -m tfbook.parallel.elastic FOLDER
 
-`torchrun` watches the processes. When one dies it stops the others, which wait for it in vain, and starts all anew;
-TORCHELASTIC_RESTART_COUNT says how often it has. The batch of a step follows from the step's number alone, so nothing
-is read twice or left out.
+`torchrun` watches the processes. When one dies, the others' next `all_reduce` raises an error (with gloo);
+`torchrun` ends what is left and starts all anew, and TORCHELASTIC_RESTART_COUNT says how often it has. The batch
+of a step follows from the step's number alone, so nothing is read twice or left out.
 """
 
 from __future__ import annotations

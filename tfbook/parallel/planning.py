@@ -164,6 +164,33 @@ def tensor_sending(machines: int, d_model: float, operations_per_second: float, 
     return 2 * (machines - 1) / (9 * d_model) * tokens_to_hide(operations_per_second, bytes_per_second)
 
 
+def interleaved_bubble(stages: int, microbatches: int, turns: int = 1) -> float:
+    """Waiting per second of computing: (p − 1) / (v m) with m ≥ p microbatches (Narayanan et al., 2021, section 2.2).
+
+    A chip has v short stages, and its next one can begin when a microbatch is back from the other chips. With m < p
+    it waits for that in each turn, however short: (p v + m − 1) / (m v) − 1, which for v = 1 is (p − 1) / m.
+    """
+    p, m, v = stages, microbatches, turns
+    return (p - 1) / (v * m) if m >= p else (p * v + m - 1) / (m * v) - 1
+
+
+def sending_wait(needed: float, kind: str, microbatches: int = 1, gradient_bytes: float = 2) -> float:
+    """Seconds that sending between copies sticks out, per second of computing; 0 from `needed` = 1 down at 16 bits.
+
+    `needed` is tokens_to_hide / tokens of a microbatch. Whole gradients hide behind the last microbatch's backward
+    pass, 2/3 of its time. ZeRO-2 keeps only its shard, so each microbatch sends: a reduce-scatter, half an all-reduce,
+    behind its backward pass; the other half, the new weights, follows once, behind a forward pass. ZeRO-3 sends in
+    every pass of every microbatch. Weights travel in 16 bits; gradients have `gradient_bytes` per number.
+    """
+    heavier = gradient_bytes / 2
+    mixed = (1 + heavier) / 2  # of gradients one way, and weights the other
+    if kind == "ZeRO-3":
+        return max(0.0, needed - 1) / 3 + 2 / 3 * max(0.0, mixed * needed - 1)
+    if kind == "ZeRO-2":
+        return 2 / 3 * max(0.0, heavier * needed / 2 - 1) + max(0.0, needed - 1) / (3 * microbatches)
+    return 2 / 3 * max(0.0, (mixed if kind == "ZeRO-1" else heavier) * needed - 1) / microbatches
+
+
 # ---- the whole run ---------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +225,7 @@ class Plan:
     pipeline: int = 1  # stages
     microbatches: int = 1
     turns: int = 1  # stages that a chip has, interleaved, each so much shorter
+    gradient_bytes: float = 2  # of a gradient's number on the wire
     recompute: bool = False  # keep the blocks' inputs alone, and run each block twice
     server: int = SERVER  # chips of one
     waiting_power: float = 0.5  # of a waiting chip, as a share; an assumption
@@ -218,6 +246,8 @@ class Plan:
                 f"{self.texts:,} whole texts for {self.copies:,} copies: at most {most:,} each, "
                 f"too few for {self.microbatches:,} microbatches"
             )
+        if self.pipeline * self.turns > max(1, ceil(self.layers)):
+            raise ValueError(f"{self.pipeline} × {self.turns} stages for {self.layers:,.0f} layers: less than one each")
         if not 0 < self.utilization <= 1:
             raise ValueError(f"utilization is {self.utilization}; expected a share of the peak, 0 to 1")
 
@@ -276,23 +306,15 @@ class Plan:
     def waits(self) -> dict[str, float]:
         """Seconds per second of computing, by cause: sending between copies, tensor's, the bubble, no text to read.
 
-        Whole gradients hide behind the last microbatch's backward pass, 2/3 of its time. ZeRO-2 keeps only its shard,
-        so each microbatch sends: a reduce-scatter, half an all-reduce, behind its backward pass; the other half, the
-        new weights, follows once, behind a forward pass. ZeRO-3 sends in every pass of every microbatch. Not counted:
-        the time for a message to start, and a pipeline's activations.
+        Not counted: the time for a message to start, and a pipeline's activations.
         """
         needed = self.tokens_to_hide / self.tokens_per_microbatch if self.copies > 1 else 0.0
-        sending = max(0.0, needed - 1)
-        if self.kind == "ZeRO-2":
-            sending = 2 / 3 * max(0.0, needed / 2 - 1) + sending / (3 * self.microbatches)
-        elif self.kind != "ZeRO-3":
-            sending = 2 / 3 * sending / self.microbatches
         speed = self.utilization * self.chip.peak
         tensor = tensor_sending(self.tensor, self.d_model, speed, all_reduce_speed(self.tensor, self.server))
         return {
-            "copies": sending,
+            "copies": sending_wait(needed, self.kind, self.microbatches, self.gradient_bytes),
             "tensor": tensor,
-            "bubble": (self.pipeline - 1) / (self.microbatches * self.turns),
+            "bubble": interleaved_bubble(self.pipeline, self.microbatches, self.turns),
             "no text": self.copies * self.tokens_per_copy / (self.texts * self.text) - 1,
         }
 

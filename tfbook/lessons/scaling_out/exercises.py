@@ -215,7 +215,7 @@ ring_order.mistakes(
     ],
     hints=[
         "Let computing a step take 1. What doesn't hide of the sending lasts `needed / tokens − 1` times a "
-        "microbatch's computing; nothing, if there are tokens enough: `max(0, ...)`.",
+        "microbatch's computing; nothing, if there are enough tokens: `max(0, ...)`.",
         "Stage 3 sends in every pass of every microbatch. At 0 and 1 the gradients are sent once per step and hide "
         "behind the backward pass of the last microbatch: 2/3 of the time of one of `microbatches`.",
         "At stage 2 a backward pass hides half the bytes, so it needs half the tokens: "

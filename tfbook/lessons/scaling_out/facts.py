@@ -71,7 +71,8 @@ LLAMA_3 = Published(
     8930,
     "Llama Team (2024), section 3; Llama 3.1's model card",
 )
-LLAMA_405B = Plan(  # Llama Team (2024), table 4; its `turns` aren't published: 8 short stages per GPU, of a layer each
+LLAMA_TABLE_4 = {8192: 430, 16_384: 400}  # GPUs and TFLOP/s of each, Llama Team (2024); 380 with texts of 131,072
+LLAMA_405B = Plan(  # the same table; its `turns` aren't published: 8 short stages per GPU, of a layer each
     parameters=405e9,
     tokens=15.6e12,
     chips=16_384,
@@ -90,4 +91,6 @@ LLAMA_PLANS = {
     "one long stage per GPU": replace(LLAMA_405B, turns=1),
     "no pipeline": _WHOLE,
     "sharding alone": replace(_WHOLE, tensor=1, recompute=True),
+    "sharding, each text cut in 8": replace(_WHOLE, tensor=1, text=1024),  # keys and values' traffic isn't counted
 }
+SHARDING_ALONE = Plan(parameters=30e9, tokens=600e9, chips=1024, batch=1e6, text=2048)  # which yours has to beat

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfbook.lessons.scaling_out.facts import GROWTH
+from tfbook.lessons.scaling_out.mesh import draw_mesh as draw_mesh, draw_servers as draw_servers
 from tfbook.parallel.overlap import Stint
 from tfbook.parallel.planning import Plan
 from tfbook.parallel.schedules import Schedule, timetable
@@ -182,15 +183,16 @@ def draw_split_layer() -> Figure:
         box(1.9 + 1.05 * i, 0.6, 1, 1.1, color, f"$W_1$\npart {i}")
         box(4.9 + 1.05 * i, 0.8, 1, 0.7, color, f"$h$ part {i}")
         box(7.9, 1.2 - 0.8 * i, 1.4, 0.75, color, f"$W_2$ part {i}")
-        box(10.2, 1.2 - 0.8 * i, 1.1, 0.75, color, f"sum {i}")
+        box(10.2, 1.42 - 1.12 * i, 1.1, 0.6, color, f"sum {i}")
     note(2.9, "cut by outputs:\neach has its hidden units")
     note(5.9, "the nonlinearity sees\nwhole hidden units")
     note(8.6, "cut by inputs: the rows\nthat these units meet")
-    note(10.75, "partial sums")
+    note(10.75, "partial sums,\nadded over the wire")
     box(12.5, 0.8, 1, 0.7, COLORS[3], "$y$")
     note(13, "one all-reduce")
-    for x, text in ((1.45, "×"), (4.4, "→"), (7.45, "×"), (9.75, "="), (11.9, "+ →")):
+    for x, text in ((1.45, "×"), (4.4, "→"), (7.45, "×"), (9.75, "="), (11.9, "→")):
         axes.text(x, 1.15, text, ha="center", va="center", fontsize=15, color=INK)
+    axes.text(10.75, 1.16, "+", ha="center", va="center", fontsize=15, color=INK)
     axes.set(xlim=(-0.2, 13.8), ylim=(-0.5, 2.15))
     axes.axis("off")
     figure.suptitle("A feed-forward network on two machines needs one sum", fontsize=13)

@@ -58,6 +58,21 @@ batch_gradient.mistakes(
         "a machine's gradient is a mean already: multiply it by its count, don't divide by it": (
             lambda gradients, counts: sum(g / max(c, 1) for g, c in zip(gradients, counts, strict=True)) / sum(counts)
         ),
+        "each gradient is multiplied by another machine's count: `zip` pairs a gradient with its own": (
+            lambda gradients, counts: sum(c * g for g, c in zip(gradients, counts[::-1], strict=True)) / sum(counts)
+        ),
+        "all gradients get the count of machine 0: each has its own": (
+            lambda gradients, counts: counts[0] * sum(gradients) / sum(counts)
+        ),
+        "the weights are right, but the sum is divided by the largest count, not by the number of all tokens": (
+            lambda gradients, counts: sum(c * g for g, c in zip(gradients, counts, strict=True)) / max(counts)
+        ),
+        "machines without tokens are left out now, but the others still count alike: weigh them by their tokens": (
+            lambda gradients, counts: sum(gradients) / sum(count > 0 for count in counts)
+        ),
+        "the gradients are divided by the number of all tokens, but each has to be multiplied by its count first": (
+            lambda gradients, counts: sum(gradients) / sum(counts)
+        ),
     }
 )
 

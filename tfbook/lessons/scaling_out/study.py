@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial
+from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,7 +29,13 @@ from tfbook.lessons.scaling_out.facts import (
     LLAMA_3 as LLAMA_3,
     LLAMA_405B as LLAMA_405B,
     LLAMA_PLANS as LLAMA_PLANS,
-    Published,
+    SHARDING_ALONE as SHARDING_ALONE,
+)
+from tfbook.lessons.scaling_out.on_paper import (
+    against_published as against_published,
+    beat_sharding as beat_sharding,
+    cut_table as cut_table,
+    plan_table as plan_table,
 )
 from tfbook.lessons.scaling_out.walkthroughs import (
     alone_or_together as alone_or_together,
@@ -36,6 +43,7 @@ from tfbook.lessons.scaling_out.walkthroughs import (
     meet as meet,
 )
 from tfbook.models.gpt import GPT2, GPT2_SMALL, Gpt, parameter_count
+from tfbook.parallel.clock import launch_clock
 from tfbook.parallel.data import data_parallel
 from tfbook.parallel.launch import Launched, launch_elastic as launch_elastic, launch_kinds as launch_kinds
 from tfbook.parallel.pipeline import pipeline
@@ -43,10 +51,10 @@ from tfbook.parallel.planning import (
     DOUBLE,
     PARTS,
     STAGES,
-    Plan,
     Shape,
     held_numbers,
     memory_by_part,
+    tokens_to_hide,
     wire_bytes,
 )
 from tfbook.parallel.sharded import sharded
@@ -245,74 +253,6 @@ def accumulated(model: nn.Module, ids: Tensor, parts: int) -> list[Any]:
     return [weight.grad for weight in model.parameters()]
 
 
-# ---- on paper --------------------------------------------------------------------------------------------------------
-
-
-def against_published(runs: Mapping[str, Published]) -> DataFrame:
-    """Operations, days and chip hours as planned and as published, and whether their ratio checks anything."""
-    import pandas as pd
-
-    rows = []
-    for name, run in runs.items():
-        plan = run.plan
-        pairs = {
-            "operations": (plan.operations, run.operations),
-            "days": (plan.days, run.days),
-            "million chip hours": (plan.chip_hours / 1e6, run.chip_hours / 1e6),
-        }
-        for what, (planned, published) in pairs.items():
-            ratio = "" if published is None else f"{planned / published:.2f}"
-            told = "" if published is None else f"{published:,.3g}"
-            circular = what == "operations" or run.circular
-            checks = "" if published is None else "no, circular" if circular else "consistency"
-            row = {"run": name, "": what, "planned": f"{planned:,.3g}", "published": told, "ratio": ratio}
-            rows.append(row | {"a check?": checks})
-    return pd.DataFrame(rows).set_index(["run", ""])
-
-
-def cut_table(plans: Mapping[str, Plan], step_time: Callable[..., float]) -> DataFrame:
-    """One line for each plan: copies × tensor × pipeline, memory, the time of a step by `step_time`, days."""
-    import pandas as pd
-
-    rows = {}
-    for name, plan in plans.items():
-        tensor = plan.waits["tensor"]
-        sizes = plan.tokens_per_microbatch, plan.tokens_to_hide, plan.microbatches
-        # Interleaved, a chip's stages are as many times shorter, and so is the bubble.
-        time = step_time(*sizes, 1 + (plan.pipeline - 1) / plan.turns, tensor, STAGES.index(plan.kind))
-        time = (time + plan.recompute / 3) * (1 + plan.waits["no text"])
-        rows[name] = {
-            "copies × tensor × pipeline": f"{plan.copies:,} × {plan.tensor} × {plan.pipeline}",
-            "GB per GPU": round(plan.bytes_per_chip / 1e9, 1),
-            "GPUs with a text": f"{plan.reading / plan.copies:.1%}",
-            "blocks run": "forward twice" if plan.recompute else "forward once",
-            "time of a step": round(time, 2),
-            "TFLOP/s": round(plan.utilization * plan.chip.peak / time / 1e12),
-            "days": round(plan.days * time, 1),
-        }
-    return pd.DataFrame(rows).T
-
-
-def plan_table(plan: Plan) -> DataFrame:
-    """A plan, line by line."""
-    import pandas as pd
-
-    waits = ", ".join(f"{name} {share:.2f}" for name, share in plan.waits.items() if share)
-    lines = {
-        "copies × tensor × pipeline": f"{plan.copies:,} × {plan.tensor} × {plan.pipeline}",
-        "days": f"{plan.days * plan.slowdown:,.1f}",
-        "rent": f"${plan.rent:,.0f}",
-        "electricity": f"{plan.megawatt_hours:,.1f} MWh, ${plan.power_bill:,.0f}",
-        "on each GPU": f"{plan.bytes_per_chip / 1e9:,.1f} GB of {plan.chip.memory / 1e9:.0f}",
-        "of it, activations": f"{plan.bytes_by_part['activations'] / 1e9:,.1f} GB",
-        "fits": "yes" if plan.fits else "no",
-        "tokens per copy and microbatch": f"{plan.tokens_per_microbatch:,.0f}; hides with {plan.tokens_to_hide:,.0f}",
-        "waits, per second of computing": waits or "nothing",
-        "as fast as": f"{plan.speedup:,.0f} GPUs that never wait, of {plan.chips:,}",
-    }
-    return pd.DataFrame({"": lines})
-
-
 # ---- stored ----------------------------------------------------------------------------------------------------------
 
 
@@ -343,6 +283,55 @@ def _sharded_by_gloo(shape: Shape, machines: int, steps: int) -> float:
     """The formula with a reduce-scatter that sends what an all-reduce does, as gloo's."""
     more = (machines - 1) * (shape.around + shape.blocks) * shape.number
     return steps * (wire_bytes("sharded", shape, machines) + more)
+
+
+CLOCKED = replace(CONFIG, d_model=256, heads=8, d_ff=1024)  # enough computing to measure
+
+
+@experiment
+def on_a_clock(rounds: int = 25, most: int = 128) -> list[dict[str, Any]]:
+    """Seconds of computing a gradient and of adding two, on one and on two real processes, for batches of 2 to `most`.
+
+    Run where nothing else computes: each process has one thread, so two of them need two idle cores.
+    """
+    torch.manual_seed(20)
+    model = Gpt(_stories()[0], CLOCKED)
+    sizes = [rows for rows in (2, 8, 32, 128) if rows <= most]
+    batches = [story_batches(1, rows)[0] for rows in sizes]
+    numbers = sum(weight.numel() for weight in model.parameters())
+    return [row | {"parameters": numbers} for row in launch_clock(model, batches, rounds=rounds)]
+
+
+def clock_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """Milliseconds for a gradient, alone and together, and how many times as fast the two processes are."""
+    import pandas as pd
+
+    lines = [
+        {
+            "tokens per step": row["tokens"],
+            "one: computing, ms": round(1e3 * row["alone computing"], 1),
+            "two: computing, ms": round(1e3 * row["together computing"], 1),
+            "two: the sum, ms": round(1e3 * (row["together waiting"] + row["together sum"]), 1),
+            "times as fast": round(row["times as fast"], 2),
+        }
+        for row in rows
+    ]
+    return pd.DataFrame(lines).set_index("tokens per step")
+
+
+def break_even(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Tokens per step from which on two processes that don't overlap are faster: by formula, and as clocked.
+
+    Half of the computing is saved, 3 N operations per token, and 4 N bytes of float32 gradients are sent:
+    4/3 · (operations/s) / (bytes/s), from the largest batch. As clocked: between two batches, on a logarithmic axis.
+    """
+    largest = rows[-1]
+    speed = 6 * largest["parameters"] * largest["tokens"] / largest["alone computing"]
+    rate = 4 * largest["parameters"] / largest["together sum"]
+    below = max(row["tokens"] for row in rows if row["times as fast"] < 1)
+    pair = [row for row in rows if row["tokens"] >= below][:2]
+    (x, y), (low, high) = ([log(row[key]) for row in pair] for key in ("tokens", "times as fast"))
+    return 4 / 3 * tokens_to_hide(speed, rate), exp(x - low * (y - x) / (high - low))
 
 
 def loopback_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
