@@ -5,8 +5,8 @@
                                        title, from where those of the core have to go to tfbook/course/lessons.py
 
 The core is what comes before `## Exercises` or `## Going further`, without the exercises that stand between its
-sections: each goes from its heading to the cell with its check, or to the next heading. Reading takes a minute for 200 words, one for each figure and one for each visible code cell. Exercises take
-what their headings say.
+sections: each goes from its heading to the cell with its check, or to the next heading. Reading takes a minute for 200
+words, one for each figure and one for each visible code cell. Exercises take what their headings say.
 """
 
 from __future__ import annotations
