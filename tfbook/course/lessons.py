@@ -46,7 +46,7 @@ LESSONS = (
     Lesson(11, "adapting", "Adapting", "How does one model serve many tasks?", 45, 2),
     Lesson(12, "preferences", "Preferences", "How do preferences become gradients?", 50, 2),
     Lesson(13, "vit_patches", "ViT patches", "Is an image worth 16×16 words?", 55, 3),
-    Lesson(14, "vision_beyond", "Vision beyond", "Do we need global attention, or attention at all?", 65, 3),
+    Lesson(14, "vision_beyond", "Vision beyond", "Do we need global attention, or attention at all?", 60, 3),
     Lesson(15, "efficient_attention", "Efficient attention", "Can we beat n²?", 40, 4),
     Lesson(16, "inference", "Inference", "How is text generated fast?", 55, 4),
     Lesson(17, "state_spaces", "State spaces", "What other ways are there to read a sequence?", 60, 5),

@@ -11,19 +11,14 @@ between the two: nothing of the partner's color ever arrives, however long we tr
 
 Yours crosses the border. A shifted window spans the middle, so its places hear from both sides, and the plain windows
 of the next block hand it on. With four blocks, everything can arrive everywhere.
-
-The jigsaw brings both down: with shuffled patches there are no rows left. The colors in the picture are still the same,
-so naming that of any colored object is right in 30% of the cases: it is the partner's one in eight times, and otherwise
-fits one time in five. Counting would get 40%. A model that did better would know the partner from something other than
-the row.
 """,
         "reach": """
 Up to 4, one place for each block, and all of it; from 5 on it guesses, in each run. Filters of 5 × 5 hear two places
 to each side, 8 in four blocks, and there they are right at all distances. So it *was* the reach.
 
-The gray lines are arithmetic: right where the partner is heard, one in five where it isn't. Windows and convolution
-follow their lines down to the guess. What four blocks allow, these models learn by this rule, with one exception: with
-one of three seeds, the Mixer got stuck below the most frequent color.
+The gray lines are arithmetic: right where the partner is heard, one in five where it isn't. What four blocks allow,
+these models learn by this rule, with one exception: with one of three seeds, the Mixer got stuck below the most
+frequent color.
 """,
         "contest": """
 Attention learned it as far as one block hears. Global attention and the hybrid, with one block of it instead of four,
@@ -34,9 +29,9 @@ fixed weights, the best has 43% there.
 Shifted windows hear everything in two blocks, and still get only 24 and 29% across a border. The color would have to
 be handed on by a place that has another kind itself. The pool is about halfway, near and far.
 
-A filter or a Mixer would have to carry "here is a red fish" to every place, for eight kinds at once, and sort out at
-the white fish which of the eight is meant. Attention does it in one step: the white fish's query meets the red fish's
-key. (This is our reading. What we measured is who learns it in 600 steps.)
+A filter or a Mixer would have to carry "here is a red fish" to every place, for eight kinds at once. Attention does it
+in one step: the white fish's query meets the red fish's key. (This is our reading. What we measured is who learns it in
+600 steps.)
 """,
         "pool": """
 The pool learns it: it was slow, not stuck. Shifted windows were slow, too: in one window they have nearly all now, and
@@ -45,43 +40,30 @@ across a border 77 and 78%, so two blocks can hand a twin's color on. The Mixer,
 
 How can a sum answer? Each place may add "fish: red" to it, a number in a slot for this kind and this color. The sum
 over all places then holds a whole table of kind × color, and the white fish reads the line of its own kind. With eight
-kinds and five colors, the table fits into 82 numbers. Attention needs no table, it looks one entry up. The pool has to
-lay a table out for all kinds before any place can read from it, which may be why attention was sooner. (The table is
-how it *can* be done; we have not looked for it in the trained pool.)
+kinds and five colors, the table fits into 82 numbers. Attention needs no table, it looks one entry up, which may be why
+it was sooner. (The table is how it *can* be done; we have not looked for it in the trained pool.)
 """,
         "looks": """
-On even tiles only a third, 37%: three times as much as attention that is equal everywhere, and far from "it looks at
-what it names". On squares around the true middles it is four fifths, 81%, where equal attention has 11% and another
-object of the same picture 3%. The model is the same in both lines. The first ruler is off by almost half a tile.
-
-Both other lines are a warning. With a margin of one place nearly everything counts (97%), but equal attention then has
-a third and another object one sixth: a wide margin says little. And the *middles* of the places lie on the object for
-29% of the attention (equal: 4%). The maps of Section 1 show it: the captioner likes the lower right edge.
-
-Nothing forbids that: what a place sees is several places wide, so one at the edge can know the object as well.
+Four fifths, 81%, where equal attention has 11% and another object of the same picture 3%. Not in the object's middle,
+though: the maps of Section 1 show that the captioner likes the lower right edge. Nothing forbids that. What a place
+sees is several places wide, so one at the edge can know the object as well.
 """,
         "hidden": """
 Without the object's own places, 62% of the words stay right, of 99.7%. Without as many that are brightest on the map,
-31%. The three brightest alone cost as much as the whole object: 65% stay right. And of the touched places, the brighter
-half matters (68%), the darker half doesn't (99.7%), nor do as many others. So here the map told which places this word
-depends on, and better than the object's outline did. (One captioner, and hiding is done at one step only.)
+31%; the three brightest alone cost as much as the whole object (65%). Of the touched places, the brighter half matters
+(68%), the darker half doesn't (99.7%), nor do as many others. So here the map told which places this word depends on,
+and better than the object's outline did. (One captioner, and hiding is done at one step only.)
 
 The neighbors matter since the CNN's filters overlap: a place beside the object has seen it as well. Without them, too,
 16% stay right: about what naming any of eight kinds or six colors would get (15%).
-
-The captioner doesn't fall silent then. About two of three wrong words name something that is in the picture, three
-times as many as by chance: often it reads another object. Not always: in the scene as it was given, red becomes green,
-and nothing there is green.
 """,
         "orders": """
 In the order of the list, all three draw nearly the same box, in the middle: each is told of every rectangle equally
 often, and the middle is the least wrong for all. They find 6%.
 
-From left to right is better, 50 to 58%: the picture itself tells this order. It may cost that two queries have to
-exchange their answers at once where two rectangles change places (we haven't tested that this is why). With a
-matching, each query can keep to what it already does, and they find 70 to 78%. With three times the steps, it is 86%
-from left to right and 98.5% matched (one seed each): here, ordering from left to right is slower, and we can't say
-that it stays behind.
+From left to right is better, 50 to 58%: the picture itself tells this order. With a matching, they find 70 to 78%. With
+three times the steps, it is 86% from left to right and 98.5% matched (one seed each). So this order is slower, and we
+can't say that it stays behind.
 """,
     }
 )
