@@ -1,4 +1,5 @@
-"""Rivals of one sequence: the picture and the question meet late in a product, or the question glances at the tiles.
+"""Rivals of one sequence: the picture and the question meet late in a product, the question glances
+at the tiles, or each tile meets it alone.
 
 Shapes: scene, tile, word (padded), answer.
 """
@@ -47,6 +48,7 @@ ANSWERS = (
     *(f"a {kind}" for kind in KINDS),
     *(f"a {color} {kind}" for color, kind in product(COLORS, KINDS)),
 )
+LONGEST = 6  # words of a question, with its mark
 
 # ---- models that choose an answer ------------------------------------------------------------------------------------
 
@@ -106,6 +108,30 @@ class Glances(_Chooser):
         return self.head(asked)
 
 
+class SumOverTiles(nn.Module):
+    """Each tile, its place and the question's words in one small MLP; the sum over tiles in another: no attention."""
+
+    def __init__(self, width: int = 128, d_word: int = 24):
+        super().__init__()
+        self.norm, self.embed = nn.LayerNorm(D_TOKEN), nn.Embedding(len(WORDS), d_word)
+        self.places = nn.Parameter(torch.randn(TILES, d_word) / 2)
+        inputs = D_TOKEN + d_word + LONGEST * d_word
+        self.layers = nn.ModuleList([nn.Linear(inputs, width), *(nn.Linear(width, width) for _ in range(2))])
+        self.head = nn.Linear(width, len(ANSWERS))
+
+    def forward(
+        self, tiles: Float[Tensor, "scene tile d_token"], ids: Int[Tensor, "scene word"], lengths: Int[Tensor, " scene"]
+    ) -> Float[Tensor, "scene answer"]:
+        """The logits of all answers; a question has at most `LONGEST` words, and missing ones are zeros."""
+        there = torch.arange(LONGEST, device=ids.device) < lengths[:, None]
+        words = (self.embed(ids[:, :LONGEST]) * there[..., None]).flatten(1)
+        places = self.places.expand(len(tiles), -1, -1)
+        x = torch.cat([self.norm(tiles), places, words[:, None].expand(-1, TILES, -1)], dim=-1)
+        alone, again, together = self.layers
+        each = F.relu(again(F.relu(alone(x))))
+        return self.head(F.relu(together(each.sum(dim=1))))
+
+
 def answer_classes(batch: Asked) -> Int[Tensor, " scene"]:
     """The number of each answer among `ANSWERS`."""
     rows = [ids[words].tolist()[:-1] for ids, words in zip(batch.ids.cpu(), batch.answer.cpu(), strict=True)]
@@ -132,12 +158,14 @@ def chosen_right(
 
 TAUGHT, UNSEEN = 1500, 300  # scenes
 SPEAKING, BLIND = "one sequence", "one sequence, picture hidden"
-LATE, GLANCES, LONGER = "meeting late", "two glances", ", four times the steps"
+LATE, GLANCES, SUMS, LONGER = "meeting late", "two glances", "sum over tiles", ", four times the steps"
 CHOOSERS: dict[str, Callable[[], nn.Module]] = {
     LATE: LateMeeting,
     LATE + LONGER: LateMeeting,
     GLANCES: Glances,
     GLANCES + LONGER: Glances,
+    SUMS: SumOverTiles,
+    SUMS + LONGER: SumOverTiles,
 }
 
 
@@ -157,7 +185,7 @@ def _right(
 
 @experiment
 def answering(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, tower_steps: int = 360) -> list[dict[str, Any]]:
-    """Right answers about unseen scenes by form: one sequence, the same without the picture, and four rivals.
+    """Right answers about unseen scenes by form: one sequence, the same without the picture, and rivals.
 
     Each seed has a tower of its own, trained as on the page; all models of a seed see its tokens and scenes, and all
     have the same recipe.
