@@ -89,7 +89,7 @@ def test_the_scoreboard_hides_no_table_and_no_rival() -> None:
         "table: wine": "linear model",
         "table: breast cancer": "linear model",
         "table: diabetes (R²)": "linear model",
-        "graph: clubs": "GCN",
+        "graph: clubs": "top eigenvector",
         "graph: rings": "plain means",
         "sound: digits": "recurrent network (GRU)",
         "image, text: caption of 100": "words as labels",

@@ -351,6 +351,8 @@ def test_stored_rivals_say_what_the_lesson_says() -> None:
     assert (towers[order.ATTENDING] > towers[order.ALONE]).all()
     assert towers[order.CONVOLVING].min() > 0.95
     assert towers[order.STAYING].dropna().min() > 0.95
+    held = runs[runs.model == order.ENDING]["held back"]
+    assert (round(held.min(), 2), round(held.max(), 2)) == (0, 0)
     ours = runs[runs.model == order.ATTENDING]
     assert (ours["held back"] < ours["right"]).all()
     assert list(order.tower_table(runs).columns) == ["looks of training", "held back", "parameters"]
