@@ -140,6 +140,20 @@ def test_without_edges_all_unknown_people_are_alike() -> None:
     assert study.clubs.share_right(study.clubs.choices(blind, graphs), graphs) == 0.5
 
 
+def test_the_eigenvector_tells_two_groups_that_one_friendship_joins() -> None:
+    graphs = study.clubs.friends("Ann-Bo-Cy-Ann Dee-Eve-Flo-Dee Cy-Dee", {"Flo": "red"})[1]
+    assert study.clubs.eigenvector_sides(graphs)[0].tolist() == [1, 1, 1, 0, 0, 0]
+    turned = study.clubs.friends("Ann-Bo-Cy-Ann Dee-Eve-Flo-Dee Cy-Dee", {"Flo": "blue"})[1]
+    assert study.clubs.eigenvector_sides(turned)[0].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_no_network_reaches_the_eigenvector() -> None:
+    rules, hops = study.clubs.rule_shares(), stored("modalities.hops").frame
+    assert rules[study.clubs.EIGENVECTOR_RULE] == pytest.approx(0.924, abs=0.001)
+    assert rules[study.clubs.MEANS_RULE] == pytest.approx(0.827, abs=0.001)
+    assert hops["right"].max() < rules[study.clubs.EIGENVECTOR_RULE]
+
+
 def test_gat_in_plain_code_is_the_packages_layer() -> None:
     edges, W, a, x = study.clubs.named_edges("a-b-c-a c-d")[1], torch.randn(8, 4), torch.randn(2, 8), torch.randn(4, 4)
     h, allowed = x @ W.T, study.clubs.with_loops(edges)

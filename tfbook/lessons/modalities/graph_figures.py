@@ -151,9 +151,12 @@ def draw_hops(runs: DataFrame, rules: Mapping[str, float]) -> Figure:
         axes.scatter(rows["layers"], 100 * rows["right"], s=14, color=color, alpha=0.6, marker="o")
         axes.plot(mean.index, mean, color=color, label=name)
     blind = 100 * runs[runs["reader"] == "our blocks without edges"]["right"].mean()
+    top = runs["right"].max()
     for rule, share in rules.items():
         axes.axhline(100 * share, color=GREEN, linestyle="--", linewidth=1.3)
-        axes.text(1, 100 * share + 0.8, f"{rule} (trains nothing)", color=GREEN, fontsize=9.5)
+        axes.text(
+            3.4, 100 * share + (0.8 if share > top else -2.3), f"{rule} (trains nothing)", color=GREEN, fontsize=9.5
+        )
     axes.axhline(blind, color=SOFT, linestyle=":", linewidth=1.3)
     axes.text(1, blind + 0.8, "our blocks without edges", color=SOFT, fontsize=9.5)
     axes.set(xlabel="layers", ylabel="right clubs (%)", xticks=sorted(runs["layers"].unique()), ylim=(46, 97))
