@@ -24,10 +24,9 @@ learn to ignore them.
 Half of them: exactly what a coin gets. All unknown people have the same token, and without a mask they look at the
 same list, so they get the same answer. No training can help. Along the edges about 88% are right.
 
-Two rules in the table train nothing. In one, everyone takes the mean of the friends' clubs, again and again. The other
-is better than our blocks, 92%: find one number per person so that friends agree and strangers differ as much as the
-graph allows. These numbers are the top eigenvector of the matrix of edges minus its mean; their sign is the club, and
-the known tell which sign is red.
+Two rules train nothing. The second is better than our blocks, 92%: one number per person, such that friends agree and
+strangers differ as much as the graph allows. (It is the top eigenvector of the matrix of edges minus its mean; the
+sign is the club.)
 """,
         "hops": """
 For our blocks it rises with each: 73.4%, then 85.6% with two, 88.2% with four and 89.5% with six. With one block, a

@@ -155,7 +155,7 @@ def draw_hops(runs: DataFrame, rules: Mapping[str, float]) -> Figure:
     for rule, share in rules.items():
         axes.axhline(100 * share, color=GREEN, linestyle="--", linewidth=1.3)
         axes.text(
-            3.4, 100 * share + (0.8 if share > top else -2.3), f"{rule} (trains nothing)", color=GREEN, fontsize=9.5
+            2.7, 100 * share + (0.8 if share > top else -2.3), f"{rule} (trains nothing)", color=GREEN, fontsize=9.5
         )
     axes.axhline(blind, color=SOFT, linestyle=":", linewidth=1.3)
     axes.text(1, blind + 0.8, "our blocks without edges", color=SOFT, fontsize=9.5)
