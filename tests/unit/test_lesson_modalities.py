@@ -95,7 +95,7 @@ def test_the_scoreboard_hides_no_table_and_no_rival() -> None:
         "image, text: caption of 100": "words as labels",
         "image, text: look, 180 steps": "CNN tower",
         "image, text: who is where": "CNN tower",
-        "image, text: questions": "two glances",
+        "image, text: questions": "sum over tiles",
     }
 
 

@@ -26,7 +26,7 @@ same list, so they get the same answer. No training can help. Along the edges ab
 
 Two rules train nothing. The second is better than our blocks, 92%: one number per person, such that friends agree and
 strangers differ as much as the graph allows. (It is the top eigenvector of the matrix of edges minus its mean; the
-sign is the club.)
+sign is the club, and the known say which.)
 """,
         "hops": """
 For our blocks it rises with each: 73.4%, then 85.6% with two, 88.2% with four and 89.5% with six. With one block, a
