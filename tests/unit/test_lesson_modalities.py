@@ -89,13 +89,13 @@ def test_the_scoreboard_hides_no_table_and_no_rival() -> None:
         "table: wine": "linear model",
         "table: breast cancer": "linear model",
         "table: diabetes (R²)": "linear model",
-        "graph: clubs": "GCN",
+        "graph: clubs": "top eigenvector",
         "graph: rings": "plain means",
         "sound: digits": "recurrent network (GRU)",
         "image, text: caption of 100": "words as labels",
         "image, text: look, 180 steps": "CNN tower",
         "image, text: who is where": "CNN tower",
-        "image, text: questions": "two glances",
+        "image, text: questions": "sum over tiles",
     }
 
 
@@ -138,6 +138,20 @@ def test_without_edges_all_unknown_people_are_alike() -> None:
         rows = logits[asked]
         torch.testing.assert_close(rows, rows[:1].expand_as(rows), atol=1e-5, rtol=1e-5)
     assert study.clubs.share_right(study.clubs.choices(blind, graphs), graphs) == 0.5
+
+
+def test_the_eigenvector_tells_two_groups_that_one_friendship_joins() -> None:
+    graphs = study.clubs.friends("Ann-Bo-Cy-Ann Dee-Eve-Flo-Dee Cy-Dee", {"Flo": "red"})[1]
+    assert study.clubs.eigenvector_sides(graphs)[0].tolist() == [1, 1, 1, 0, 0, 0]
+    turned = study.clubs.friends("Ann-Bo-Cy-Ann Dee-Eve-Flo-Dee Cy-Dee", {"Flo": "blue"})[1]
+    assert study.clubs.eigenvector_sides(turned)[0].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_no_network_reaches_the_eigenvector() -> None:
+    rules, hops = study.clubs.rule_shares(), stored("modalities.hops").frame
+    assert rules[study.clubs.EIGENVECTOR_RULE] == pytest.approx(0.924, abs=0.001)
+    assert rules[study.clubs.MEANS_RULE] == pytest.approx(0.827, abs=0.001)
+    assert hops["right"].max() < rules[study.clubs.EIGENVECTOR_RULE]
 
 
 def test_gat_in_plain_code_is_the_packages_layer() -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tfbook import runtime
-from tfbook.course.experiments import stored
 from tfbook.lessons.modalities import asking_pictures as asking, asking_rivals as rivals
 
 pytestmark = pytest.mark.usefixtures("float32")
@@ -110,8 +109,30 @@ def test_a_glance_is_attention_of_the_question_over_the_tiles() -> None:
         torch.testing.assert_close(model(asked.tiles, asked.ids, asked.lengths)[scene], expected)
 
 
+def test_a_sum_over_tiles_forgets_no_place_and_no_word() -> None:
+    asked, model = batch(), rivals.SumOverTiles().eval()
+    before = model(asked.tiles, asked.ids, asked.lengths)
+    turned = model(asked.tiles.flip(1), asked.ids, asked.lengths)
+    assert not torch.allclose(turned, before)  # a tile at another place
+    for scene, word in ((0, 4), (1, 3)):  # the last words of the questions
+        ids = asked.ids.clone()
+        ids[scene, word] = asking.word_ids("star")[0]
+        changed = (model(asked.tiles, ids, asked.lengths) != before).any(dim=1)
+        assert changed.tolist() == [scene == 0, scene == 1]
+    with torch.no_grad():
+        model.places.zero_()
+    once, again = (model(tiles, asked.ids, asked.lengths) for tiles in (asked.tiles, asked.tiles.flip(1)))
+    torch.testing.assert_close(once, again)  # without places the order of the tiles is lost
+
+
+def test_the_longest_question_fits_the_sum_over_tiles() -> None:
+    scenes = asking.in_quarters("test", 20)
+    questions = [question for form in asking.FORMS for question, _ in asking.exam(scenes, form)]
+    assert max(len(question.split()) for question in questions) == rivals.LONGEST
+
+
 def test_stored_runs_tell_who_is_ahead() -> None:
-    runs = stored("modalities.answering").frame
+    runs = rivals.all_answers()
     assert runs.groupby("model").seed.nunique().eq(3).all()
     worst, best = (runs.groupby("model")[list(asking.FORMS)].agg(way) for way in ("min", "max"))
     assert worst.loc[rivals.SPEAKING].min() > 0.92
@@ -120,6 +141,13 @@ def test_stored_runs_tell_who_is_ahead() -> None:
     assert worst.loc[rivals.GLANCES, ["what color", "what kind", "what is at"]].min() > 0.92
     late, glancing = (runs[runs.model == rivals.GLANCES + more]["where"] for more in ("", rivals.LONGER))
     assert (late > 0.9).sum() == (glancing > 0.9).sum() == 1  # one seed of three learns where
+    means = rivals.answering_means()
+    assert min(means[rivals.SPEAKING]) > max(means[rivals.SUMS]) + 0.02  # at equal steps
+    assert min(means[rivals.SUMS + rivals.LONGER]) > max(means[rivals.SPEAKING])
+    told = {name: f"{sum(found) / len(found):.1%}" for name, found in means.items()}
+    assert [told[name] for name in (rivals.SPEAKING, rivals.SUMS, rivals.SUMS + rivals.LONGER)] == [
+        "96.6%", "90.8%", "98.6%",
+    ]  # fmt: skip
 
 
 def test_means_are_over_the_forms() -> None:

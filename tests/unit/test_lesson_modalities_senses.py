@@ -351,6 +351,8 @@ def test_stored_rivals_say_what_the_lesson_says() -> None:
     assert (towers[order.ATTENDING] > towers[order.ALONE]).all()
     assert towers[order.CONVOLVING].min() > 0.95
     assert towers[order.STAYING].dropna().min() > 0.95
+    held = runs[runs.model == order.ENDING]["held back"]
+    assert (f"{held.min():.0%}", f"{held.max():.0%}") == ("70%", "76%")
     ours = runs[runs.model == order.ATTENDING]
     assert (ours["held back"] < ours["right"]).all()
     assert list(order.tower_table(runs).columns) == ["looks of training", "held back", "parameters"]

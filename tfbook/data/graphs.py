@@ -82,7 +82,7 @@ def _befriended(edges: Tensor, same: Tensor, generator: torch.Generator) -> Tens
 def spread(graphs: Graphs, rounds: int = 50) -> Int64[Tensor, "batch node"]:
     """Everyone takes the mean of the friends' clubs, again and again; the known stay (Zhu et al., 2003).
 
-    This is the classical rule for such questions. It trains nothing.
+    This is a classical rule for such questions. It trains nothing.
     """
     shown = graphs.features[..., 0] - graphs.features[..., 1]
     near = graphs.edges.float()

@@ -23,14 +23,19 @@ learn to ignore them.
         "blind": """
 Half of them: exactly what a coin gets. All unknown people have the same token, and without a mask they look at the
 same list, so they get the same answer. No training can help. Along the edges about 88% are right.
+
+Two rules train nothing. The second is better than our blocks, 92%: one number per person, such that friends agree and
+strangers differ as much as the graph allows. (It is the top eigenvector of the matrix of edges minus its mean; the
+sign is the club, and the known say which.)
 """,
         "hops": """
 For our blocks it rises with each: 73.4%, then 85.6% with two, 88.2% with four and 89.5% with six. With one block, a
 person hears friends only, and many have no known friend. Each further block lets news travel one step more.
 
-Dashed is the classical rule, which takes means of friends again and again. Now compare the networks: they are nearly
-equal. A graph convolution with 4 layers and 3,330 parameters gets 89.6%, and with 6 a little less, 89.0%. Our blocks
-have ten times as many parameters; on this task, learned weights gain nothing.
+Dashed are the two rules that train nothing: means of friends' means, 83%, and the top eigenvector, 92%, which no
+network here reaches. Now compare the networks: they are nearly equal. A graph convolution with 4 layers and 3,330
+parameters gets 89.6%, and with 6 a little less, 89.0%. Our blocks have ten times as many parameters; on this task,
+learned weights gain nothing.
 """,
         "rings": """
 By nothing. Every node has the same token and two neighbors with the same tokens, so every weighted mean is the same,

@@ -1,4 +1,5 @@
-"""Rivals of one sequence: the picture and the question meet late in a product, or the question glances at the tiles.
+"""Rivals of one sequence: the picture and the question meet late in a product, the question glances
+at the tiles, or each tile meets it alone.
 
 Shapes: scene, tile, word (padded), answer.
 """
@@ -47,6 +48,7 @@ ANSWERS = (
     *(f"a {kind}" for kind in KINDS),
     *(f"a {color} {kind}" for color, kind in product(COLORS, KINDS)),
 )
+LONGEST = 6  # words of a question, with its mark
 
 # ---- models that choose an answer ------------------------------------------------------------------------------------
 
@@ -106,6 +108,30 @@ class Glances(_Chooser):
         return self.head(asked)
 
 
+class SumOverTiles(nn.Module):
+    """Each tile, its place and the question's words in one small MLP; the sum over tiles in another: no attention."""
+
+    def __init__(self, width: int = 128, d_word: int = 24):
+        super().__init__()
+        self.norm, self.embed = nn.LayerNorm(D_TOKEN), nn.Embedding(len(WORDS), d_word)
+        self.places = nn.Parameter(torch.randn(TILES, d_word) / 2)
+        inputs = D_TOKEN + d_word + LONGEST * d_word
+        self.layers = nn.ModuleList([nn.Linear(inputs, width), *(nn.Linear(width, width) for _ in range(2))])
+        self.head = nn.Linear(width, len(ANSWERS))
+
+    def forward(
+        self, tiles: Float[Tensor, "scene tile d_token"], ids: Int[Tensor, "scene word"], lengths: Int[Tensor, " scene"]
+    ) -> Float[Tensor, "scene answer"]:
+        """The logits of all answers; a question has at most `LONGEST` words, and missing ones are zeros."""
+        there = torch.arange(LONGEST, device=ids.device) < lengths[:, None]
+        words = (self.embed(ids[:, :LONGEST]) * there[..., None]).flatten(1)
+        places = self.places.expand(len(tiles), -1, -1)
+        x = torch.cat([self.norm(tiles), places, words[:, None].expand(-1, TILES, -1)], dim=-1)
+        alone, again, together = self.layers
+        each = F.relu(again(F.relu(alone(x))))
+        return self.head(F.relu(together(each.sum(dim=1))))
+
+
 def answer_classes(batch: Asked) -> Int[Tensor, " scene"]:
     """The number of each answer among `ANSWERS`."""
     rows = [ids[words].tolist()[:-1] for ids, words in zip(batch.ids.cpu(), batch.answer.cpu(), strict=True)]
@@ -132,13 +158,16 @@ def chosen_right(
 
 TAUGHT, UNSEEN = 1500, 300  # scenes
 SPEAKING, BLIND = "one sequence", "one sequence, picture hidden"
-LATE, GLANCES, LONGER = "meeting late", "two glances", ", four times the steps"
+LATE, GLANCES, SUMS, LONGER = "meeting late", "two glances", "sum over tiles", ", four times the steps"
 CHOOSERS: dict[str, Callable[[], nn.Module]] = {
     LATE: LateMeeting,
     LATE + LONGER: LateMeeting,
     GLANCES: Glances,
     GLANCES + LONGER: Glances,
+    SUMS: SumOverTiles,
+    SUMS + LONGER: SumOverTiles,
 }
+LATER = (SUMS, SUMS + LONGER)  # with stored runs of their own
 
 
 def _right(
@@ -155,6 +184,20 @@ def _right(
     return {"parameters": parameters(model)} | chosen_right(model.cpu().eval(), *asked)
 
 
+def _asked_all(names: Sequence[str], seeds: Sequence[int], steps: int, tower_steps: int) -> list[dict[str, Any]]:
+    scenes, unseen = in_quarters("train", TAUGHT), in_quarters("test", UNSEEN)
+    found: list[dict[str, Any]] = []
+    for seed in seeds:
+        own = clip(seed, side=CLOSE)
+        train_clip(own, close_ups("train", 600), seed=seed, steps=tower_steps, size=48, lr=2e-3)
+        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))
+        for name in names:
+            shown = 0.0 if name == BLIND else 1.0
+            shares = _right(name, seed, steps, (scenes, known * shown), (unseen, asked * shown))
+            found.append({"model": name, "seed": seed} | {key: round(value, 4) for key, value in shares.items()})
+    return found
+
+
 @experiment
 def answering(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, tower_steps: int = 360) -> list[dict[str, Any]]:
     """Right answers about unseen scenes by form: one sequence, the same without the picture, and four rivals.
@@ -162,31 +205,37 @@ def answering(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, tower_steps
     Each seed has a tower of its own, trained as on the page; all models of a seed see its tokens and scenes, and all
     have the same recipe.
     """
-    scenes, unseen = in_quarters("train", TAUGHT), in_quarters("test", UNSEEN)
-    found: list[dict[str, Any]] = []
-    for seed in seeds:
-        own = clip(seed, side=CLOSE)
-        train_clip(own, close_ups("train", 600), seed=seed, steps=tower_steps, size=48, lr=2e-3)
-        known, asked = (tile_tokens(own.images, some) for some in (scenes, unseen))
-        for name in (SPEAKING, BLIND, *CHOOSERS):
-            shown = 0.0 if name == BLIND else 1.0
-            shares = _right(name, seed, steps, (scenes, known * shown), (unseen, asked * shown))
-            found.append({"model": name, "seed": seed} | {key: round(value, 4) for key, value in shares.items()})
-    return found
+    names = (SPEAKING, BLIND, *(name for name in CHOOSERS if name not in LATER))
+    return _asked_all(names, seeds, steps, tower_steps)
+
+
+@experiment
+def answering_sums(
+    seeds: Sequence[int] = (1, 2, 3), *, steps: int = 400, tower_steps: int = 360
+) -> list[dict[str, Any]]:
+    """The same of the rivals that sum over tiles: the same towers, tokens, scenes, and recipe."""
+    return _asked_all(LATER, seeds, steps, tower_steps)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
 
+def all_answers() -> DataFrame:
+    """The stored runs of `answering` and of `answering_sums` in one table."""
+    import pandas as pd
+
+    return pd.concat([stored(f"modalities.{name}").frame for name in ("answering", "answering_sums")])
+
+
 def answering_means() -> dict[str, list[float]]:
     """The stored mean over the forms for each seed."""
-    runs = stored("modalities.answering").frame
+    runs = all_answers()
     return {str(name): own[list(FORMS)].mean(axis=1).tolist() for name, own in runs.groupby("model", sort=False)}
 
 
 def answering_table() -> DataFrame:
     """The stored shares of right answers to *where*, and to the other forms as a mean: over seeds, with the range."""
-    runs = stored("modalities.answering").frame
+    runs = all_answers()
     runs["what"] = runs[[form for form in FORMS if form != "where"]].mean(axis=1)
     found = runs.groupby("model", sort=False)[["what", "where"]].agg(_with_range)
     return found.rename(columns={"what": "what color, kind, is at", "where": "where"}).rename_axis(None)

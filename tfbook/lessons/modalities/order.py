@@ -208,7 +208,7 @@ def with_cnn(seed: int) -> Clip:
 
 
 ATTENDING, ALONE, CONVOLVING = "your towers, your loss", "the diagonal only", "CNN as the image tower"
-STAYING = "your towers, 720 steps"
+ENDING, STAYING = "your towers, 360 steps", "your towers, 720 steps"
 
 
 def _looked_at(names: Sequence[str], seeds: Sequence[int], steps: int, size: int) -> list[dict[str, Any]]:
@@ -226,13 +226,19 @@ def _looked_at(names: Sequence[str], seeds: Sequence[int], steps: int, size: int
 
 @experiment
 def towers(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 180, size: int = 48) -> list[dict[str, Any]]:
-    """Looks of unseen close-ups after the page's training, with another target and with another tower."""
+    """Looks of unseen close-ups after half of the page's training, with another target and with another tower."""
     return _looked_at((ATTENDING, ALONE, CONVOLVING), seeds, steps, size)
 
 
 @experiment
+def towers_page(seeds: Sequence[int] = (1, 2, 3), *, steps: int = 360, size: int = 48) -> list[dict[str, Any]]:
+    """Looks of unseen close-ups after the page's training, from three starts."""
+    return _looked_at((ENDING,), seeds, steps, size)
+
+
+@experiment
 def towers_later(seeds: Sequence[int] = (1, 2), *, steps: int = 720, size: int = 48) -> list[dict[str, Any]]:
-    """Looks of unseen close-ups after four times the steps of the page's training."""
+    """Looks of unseen close-ups after twice the steps of the page's training."""
     return _looked_at((STAYING,), seeds, steps, size)
 
 
@@ -252,10 +258,10 @@ def tower_table(runs: DataFrame) -> DataFrame:
 
 
 def all_towers() -> DataFrame:
-    """The stored runs of `towers` and of `towers_later` in one table."""
+    """The stored runs of `towers`, of `towers_page` and of `towers_later` in one table."""
     import pandas as pd
 
-    return pd.concat([stored(f"modalities.{name}").frame for name in ("towers", "towers_later")])
+    return pd.concat([stored(f"modalities.{name}").frame for name in ("towers", "towers_page", "towers_later")])
 
 
 def all_orders() -> DataFrame:

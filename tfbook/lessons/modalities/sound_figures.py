@@ -104,12 +104,11 @@ def draw_from_wave_to_tokens(sound: Float[Tensor, " time"], piece: tuple[int, in
 
 
 def _triangles(axes: Axes, count: int) -> None:
-    """The weights of every band over frequency, which runs upward as in the spectrogram; every fourth one filled."""
+    """The weights of every fourth band over frequency, which runs upward as in the spectrogram."""
     hz = torch.linspace(0, RATE / 2, 1001)
-    for number, weights in enumerate(mel_bands(count, len(hz), RATE)):
+    for weights in mel_bands(count, len(hz), RATE)[3::4]:
         there = weights > 0
-        if number % 4 == 3:
-            axes.fill_betweenx(hz[there] / 1000, weights[there], color=COLORS[1], alpha=0.5)
+        axes.fill_betweenx(hz[there] / 1000, weights[there], color=COLORS[1], alpha=0.5)
         axes.plot(weights[there], hz[there] / 1000, color=COLORS[1], marker="none", linewidth=0.7)
     axes.set(title="3  triangles", xlabel="weight", ylim=(0, RATE / 2000), xlim=(0, 1.05), xticks=(0, 1))
 
