@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -57,6 +58,7 @@ def in_quarter(
     return SceneObject(kind, color, (column + 0.5 + off[0]) / GRID, (row + 0.5 + off[1]) / GRID, size, tilt)
 
 
+@cache  # the page asks for the same scenes again: its scoreboard counts their most frequent answers
 def in_quarters(split: str, count: int) -> list[Scene]:
     """Scenes of two or three objects of different kinds and colors, each in a quarter of its own."""
     rng, looks = random.Random(f"quarters {split}"), looks_of()

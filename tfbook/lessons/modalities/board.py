@@ -94,8 +94,8 @@ def _of_pictures() -> list[BoardRow]:
     pairs, looks = stored("modalities.images_and_captions").frame, stored("modalities.towers").frame
     order = all_orders().assign(worse=lambda runs: runs[list(SWAPPED)].min(axis=1))
     named = _best(pairs, "caption found", "model", ("color histograms, linear", "words as labels"))
-    looked, told = (("CNN tower", _of(runs, score, model=model)) for runs, score, model in (
-        (looks, "right", CONVOLVING), (order, "worse", CNN_TOWERS)))  # fmt: skip
+    looked = "CNN tower", _of(looks, "right", model=CONVOLVING)
+    told = "CNN tower", _of(order, "worse", model=CNN_TOWERS)
     return [
         _row("image, text: caption of 100", _of(pairs, "caption found", model="CLIP"), named, [0.01]),
         _row("image, text: look, 180 steps", _of(looks, "right", model=ATTENDING), looked, [1 / len(LOOKS)]),
